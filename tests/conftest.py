@@ -1,0 +1,8 @@
+import pytest
+
+pytest_plugins = ["tests.plugins.rows"]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,71 @@
+"""dev.py decides rightly what a bare machine needs, and finds links that lead nowhere."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dev
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_bare_machine_as_root_installs_everything():
+    steps = dev.plan(dev.NEEDED_BY_ALL, lambda name: False, may_install=True)
+    assert steps == dev.Plan(found=(), install=dev.NEEDED_BY_ALL, ask=())
+
+
+def test_a_bare_machine_as_a_user_asks_in_one_line():
+    steps = dev.plan(dev.NEEDED_BY_ALL, lambda name: False, may_install=False)
+    assert steps == dev.Plan(found=(), install=(), ask=dev.NEEDED_BY_ALL)
+    assert steps.advice == "sudo apt-get install -y chromium curl"
+
+
+@pytest.mark.parametrize("may_install", [True, False])
+def test_a_full_machine_needs_nothing(may_install):
+    steps = dev.plan(dev.NEEDED_BY_ALL, lambda name: True, may_install=may_install)
+    assert steps == dev.Plan(found=dev.NEEDED_BY_ALL, install=(), ask=())
+
+
+def test_only_what_is_missing_is_installed():
+    steps = dev.plan(("chromium", "curl"), lambda name: name == "curl", may_install=True)
+    assert steps == dev.Plan(found=("curl",), install=("chromium",), ask=())
+
+
+def test_every_needed_package_can_be_looked_for():
+    assert set(dev.NEEDED_BY_ALL) <= dev.PACKAGES.keys()
+
+
+def test_a_user_without_a_package_is_told_and_stopped(monkeypatch):
+    monkeypatch.setattr(dev, "is_present", lambda name: False)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(SystemExit, match="sudo apt-get install -y chromium"):
+        dev.provide(("chromium",))
+
+
+def test_children_start_without_the_callers_python(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    env = dev.clean_env()
+    assert "PYTHONPATH" not in env
+    assert env["PATH"].startswith(str(dev.BIN))
+
+
+@pytest.mark.parametrize("verb", ["demo", "test", "lint", "bench", "docs"])
+def test_every_verb_has_a_help_line(verb):
+    done = subprocess.run([sys.executable, ROOT / "dev.py", "--help"], capture_output=True, text=True, check=True)
+    assert any(line.split()[:1] == [verb] and len(line.split()) > 3 for line in done.stdout.splitlines())
+
+
+def test_links_between_pages_lead_somewhere():
+    assert dev.broken_links(ROOT) == []
+
+
+def test_a_broken_link_is_found(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "b.md").write_text("# One `two`, three\n\n## Four\n")
+    (tmp_path / "a.md").write_text(
+        "[ok](docs/b.md) [ok](docs/b.md#one-two-three) [ok](https://example.com/x) [ok](#top)\n"
+        "# Top\n[bad](docs/c.md) [bad](docs/b.md#five)\n```\n[code](nowhere)\n```\n"
+    )
+    assert dev.broken_links(tmp_path) == ["a.md: docs/c.md", "a.md: docs/b.md#five"]

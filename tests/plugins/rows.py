@@ -1,0 +1,124 @@
+"""Compare the tests that ran with the case table: each promise has a test, and the table tells the truth."""
+
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TABLE = Path(__file__).parent.parent / "cases.toml"
+STATUSES = ("covered", "pending")
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run of the tests showed about the rows."""
+
+    passed: set[str] = field(default_factory=set)
+    marked: set[str] = field(default_factory=set)
+    # Rows with a browser test that this tier leaves out: the tier with a browser judges them.
+    left_out: set[str] = field(default_factory=set)
+    not_passed: list[str] = field(default_factory=list)
+
+
+def load(path: Path = TABLE) -> dict[str, str]:
+    """Read the table as row → status."""
+    return {row: entry["status"] for row, entry in tomllib.loads(path.read_text())["rows"].items()}
+
+
+def verdict(table: Mapping[str, str], tally: Tally) -> list[str]:
+    """Everything in which the table and the tests disagree, one line each."""
+    covered = {row for row, status in table.items() if status == "covered"}
+    lines = [f"{row}: a test names this row and the table does not have it" for row in tally.marked - table.keys()]
+    lines += [f"{row}: covered, and no test of it passed" for row in covered - tally.passed - tally.left_out]
+    lines += [
+        f"{row}: pending, and a test of it passed; set it to covered"
+        for row, status in table.items()
+        if status == "pending" and row in tally.passed
+    ]
+    return sorted(lines)
+
+
+def rows_of(item: pytest.Item) -> set[str]:
+    return {row for mark in item.iter_markers("row") for row in mark.args}
+
+
+class RowPlugin:
+    """Lives in every process; only the one that prints the summary judges."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.tally = Tally()
+        self.strict = strict
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if rows := rows_of(item):
+            item.user_properties.append(("rows", sorted(rows)))
+            self.tally.marked |= rows
+
+    def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
+        for item in items:
+            if item.get_closest_marker("browser"):
+                self.tally.left_out |= rows_of(item)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        # A worker hands over what only collection shows; reports travel by themselves.
+        output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["rows"] = {"marked": sorted(self.tally.marked), "left_out": sorted(self.tally.left_out)}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        rows = getattr(node, "workeroutput", {}).get("rows", {})
+        self.tally.marked.update(rows.get("marked", ()))
+        self.tally.left_out.update(rows.get("left_out", ()))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+            for name, value in report.user_properties:
+                if name == "rows" and isinstance(value, list):
+                    self.tally.passed.update(map(str, value))
+        elif report.skipped or hasattr(report, "wasxfail"):
+            self.tally.not_passed.append(report.nodeid)
+
+
+class RowJudge:
+    """Turns disagreement into a failed run, on the process that has seen every report."""
+
+    def __init__(self, rows: RowPlugin) -> None:
+        self.rows = rows
+        self.lines: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self.lines = verdict(load(), self.rows.tally)
+        if self.rows.strict:
+            self.lines += [f"{name}: skipped or xfailed; here that is a failure" for name in self.rows.tally.not_passed]
+        if self.lines and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        statuses = list(load().values())
+        terminalreporter.section("case table")
+        for line in self.lines:
+            terminalreporter.write_line(line, red=True)
+        terminalreporter.write_line(f"{statuses.count('covered')} rows covered, {statuses.count('pending')} pending")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rows",
+        choices=("ignore", "check"),
+        default="ignore",
+        help="check: compare the whole run with tests/cases.toml and fail where they disagree",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Where nobody reads a list of skips, a skip would be a silent hole.
+    plugin = RowPlugin(strict=os.environ.get("CI", "").lower() in {"1", "true"})
+    config.pluginmanager.register(plugin, "rows-tally")
+    if config.getoption("--rows") == "check" and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RowJudge(plugin), "rows-judge")
