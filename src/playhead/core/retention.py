@@ -1,0 +1,40 @@
+"""How much of a timeline is kept. Pure: the backend counts, this decides, the backend removes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playhead.core.transition import Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The bounds of one timeline. `archive` says whether removed entries are to be found in the archive."""
+
+    count: int = 1_000
+    age: float | None = None  # seconds; None: by count alone
+    max_bytes: int = 16 << 20
+    archive: bool = True
+
+    @property
+    def hard_count(self) -> int:
+        """Beyond this, entries go even when the archive lags, and the timeline has a hole."""
+        return 4 * self.count
+
+
+def new_floor(marks: Marks, keep: Retention, *, aged: int, heavy: int) -> int:
+    """The floor that a timeline should have now.
+
+    `aged` is the highest position whose entry is older than `keep.age`, `heavy` the lowest floor that fits
+    `keep.max_bytes`; the caller measures both (and passes the present floor where nothing is over). Count and age
+    remove only what is archived, up to the hard limit; with the archive off they wait for the run's end. The byte
+    bound always holds.
+    """
+    wanted = max(marks.position - keep.count, aged)
+    if keep.archive:
+        soft = max(min(wanted, marks.archived), marks.position - keep.hard_count)
+    elif marks.final:
+        soft = wanted
+    else:
+        soft = marks.floor
+    return min(max(marks.floor, soft, heavy), marks.position)
