@@ -10,18 +10,18 @@ __version__ = "0.1.0"
 
 # Public name → the module that defines it.
 _EXPORTS: dict[str, str] = {
-    "Agent": "playhead.agent",
+    "Agent": "playhead.agents",
     "App": "playhead.app",
-    "Decision": "playhead.agent",
+    "Decision": "playhead.agents",
     "PlayheadError": "playhead.errors",
-    "RunContext": "playhead.agent",
+    "RunContext": "playhead.agents",
     "Settings": "playhead.settings",
-    "SyncRun": "playhead.agent",
-    "agent": "playhead.agent",
+    "SyncRun": "playhead.agents",
+    "agent": "playhead.agents",
     "attach": "playhead.app",
     "attempt": "playhead.app",
-    "external_agent": "playhead.agent",
-    "on": "playhead.agent",
+    "external_agent": "playhead.agents",
+    "on": "playhead.agents",
 }
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from playhead.agent import Agent, Decision, RunContext, SyncRun, agent, external_agent, on
+    from playhead.agents import Agent, Decision, RunContext, SyncRun, agent, external_agent, on
     from playhead.app import App, attach, attempt
     from playhead.errors import PlayheadError
     from playhead.settings import Settings

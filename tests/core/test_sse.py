@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from playhead.core import payload
@@ -81,7 +81,9 @@ def reference(stream: bytes) -> list[tuple[str, str, str]]:
 
 def splitlines_client(stream: bytes) -> list[tuple[str, str]]:
     """What many clients do: decode, then split by every line separator that Unicode knows."""
-    events, data, last_id = [], [], ""
+    events: list[tuple[str, str]] = []
+    data: list[str] = []
+    last_id = ""
     for line in stream.decode().splitlines():
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -144,6 +146,7 @@ def test_raw_bytes_stay_one_frame_too(text):
     assert read(comment(text.encode())) == []
 
 
+@settings(deadline=None)
 @given(st.binary(), st.sampled_from(sorted(CONTROL_NAMES)))
 def test_any_bytes_are_one_frame(data, name):
     for frame in (event_frame(CURSOR, data), named_frame(name, data)):
@@ -159,6 +162,7 @@ def test_every_line_separator_survives_both_kinds_of_client():
 
 
 @pytest.mark.row("BR-56")
+@settings(deadline=None)
 @given(st.lists(json_values, max_size=4))
 def test_both_kinds_of_client_recover_every_payload(values):
     stream = b"".join(event_frame(f"1-{n}.ab", payload.encode(value)) for n, value in enumerate(values))
@@ -203,6 +207,7 @@ def test_a_stream_cut_at_any_byte_gives_the_same_text(end):
 
 
 @pytest.mark.row("BR-59")
+@settings(deadline=None)
 @given(wire, st.data())
 def test_the_parser_follows_the_specification_however_it_is_fed(stream, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -210,6 +215,10 @@ def test_the_parser_follows_the_specification_however_it_is_fed(stream, data):
     frames = read(*chunks)
     assert [(frame.event, frame.data, frame.id or "") for frame in frames] == reference(stream)
     assert read(*(stream[n : n + 1] for n in range(len(stream)))) == frames
+
+
+def test_bytes_that_are_no_text_become_replacement_characters():
+    assert read(b"data: a\xff\xe2\x82\nid: \xff\nevent: \xff\n\n") == [Frame("\ufffd", "a\ufffd\ufffd", "\ufffd", None)]
 
 
 def test_a_carriage_return_ends_its_line_at_once():

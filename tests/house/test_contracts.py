@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ["testing", "cli", "demo", "app", "settings", "gateway", "agent", "runtime", "backends", "interfaces", "core"]
+ROOMS = ["testing", "cli", "demo", "app", "settings", "gateway", "agents", "runtime", "backends", "interfaces", "core"]
 
 
 @pytest.fixture

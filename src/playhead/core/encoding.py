@@ -52,7 +52,7 @@ def encode(value: object) -> bytes:
     if not data.isascii():
         data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
         data = data.replace(b"\xc2\x85", b"\\u0085")
-    if len(data) > 2 * MAX_DEPTH and _too_deep(data):
+    if len(data) > 2 * MAX_DEPTH and _too_deep(data, MAX_DEPTH):
         plain(value)  # refuses with the path
         raise PayloadNotJson(f"The value is nested deeper than {MAX_DEPTH} levels.")
     return data
@@ -63,18 +63,20 @@ def plain(value: object) -> Any:
     return _plain(value, "$", 0)
 
 
-def parse(data: bytes) -> Any:
-    """Parse strict JSON from outside. Lone surrogate halves, which JSON can spell, are repaired.
+def parse(data: bytes, *, depth: int = MAX_DEPTH) -> Any:
+    """Parse strict JSON. Lone surrogate halves, which JSON can spell, are repaired.
+
+    `depth` is for documents of our own that hold a payload of the full depth some levels down.
 
     Raises:
         BadJson: naming the place, for anything that is not JSON by RFC 8259, for bytes that are not UTF-8, a key
-            that an object has twice, a number too large to hold, and nesting deeper than 64.
+            that an object has twice, a number too large to hold, and nesting deeper than `depth`.
     """
     try:
         text = data.decode()
-        if _too_deep(data):
+        if _too_deep(data, depth):
             # Before the parser, which recurses. Brackets that do not pair are told by it when there are few.
-            raise BadJson(f"The JSON is nested deeper than {MAX_DEPTH} levels, or its brackets do not match.")
+            raise BadJson(f"The JSON is nested deeper than {depth} levels, or its brackets do not match.")
         value = _DECODER.decode(text)
     except UnicodeDecodeError as error:
         raise BadJson(f"The JSON is not valid UTF-8 at byte {error.start}.", position=error.start) from error
@@ -148,11 +150,11 @@ def _refuse(reason: str, path: str, cause: BaseException | None = None) -> NoRet
     raise PayloadNotJson(f"The value at {path} {reason:.200}.", path=path) from cause
 
 
-def _too_deep(data: bytes) -> bool:
-    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+def _too_deep(data: bytes, depth: int) -> bool:
+    if data.count(b"[") + data.count(b"{") <= depth:
         return False
     brackets = _STRING.sub(b"", data).translate(_TO_SQUARE, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):  # each pass removes the innermost level, at C speed
+    for _ in range(depth):  # each pass removes the innermost level, at C speed
         rest = brackets.replace(b"[]", b"")
         if len(rest) == len(brackets):
             break

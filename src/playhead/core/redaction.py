@@ -16,6 +16,8 @@ from playhead.core.encoding import MAX_DEPTH, plain
 from playhead.core.scanner import MARK, Scanner, scan
 from playhead.errors import PayloadNotJson
 
+__all__ = ["MARK", "SECRET_KEYS", "Redactor", "TextRedactor"]
+
 MAX_WORD = 256  # characters
 
 # Compared in lower case without `_`, `-`, `.` and spaces; a key that ends with one of them is secret.

@@ -36,8 +36,14 @@ def refusal(reader: Cursor, marks: Marks, following: Sequence[Entry]) -> Reason 
         return Reason.AHEAD
     if reader.position < marks.position and (not following or following[0].position != reader.position + 1):
         return Reason.EXPIRED
-    behind = following[0].prev if following else marks.tag
-    return Reason.FOREIGN if behind != reader.tag else None
+    if not following:
+        return Reason.FOREIGN if marks.tag != reader.tag else None
+    place = reader
+    for entry in following:
+        if not continues(place, entry):  # the first is where it should be; a later one may follow a hole
+            return Reason.FOREIGN if entry.position == place.position + 1 else Reason.EXPIRED
+        place = after(entry)
+    return None
 
 
 def after(entry: Entry) -> Cursor:

@@ -204,23 +204,32 @@ def judge_opening(marks: Marks | None, opening: Opening) -> Reply | None:
 def after_publish(marks: Marks, write: Publish) -> tuple[Marks, tuple[Entry, ...]]:
     """The marks and the new entries once an accepted publish is applied."""
     known = max(0, marks.n - write.first_n + 1)  # events that an earlier send already brought
-    moved, entries = _append(marks, write.events[known:], write.tags[known:])
-    if write.events:
-        moved = replace(moved, n=max(moved.n, write.last_n))
-    if write.state is not None:
-        moved = replace(moved, state_version=write.state_version)
-    if not entries:
-        moved = replace(moved, version=moved.version + 1)
+    entries = _following(marks, write.events[known:], write.tags[known:])
+    moved = replace(
+        marks,
+        position=marks.position + len(entries),
+        tag=entries[-1].tag if entries else marks.tag,
+        version=marks.version + (len(entries) or 1),
+        n=max(marks.n, write.last_n) if write.events else marks.n,
+        state_version=marks.state_version if write.state is None else write.state_version,
+    )
     return moved, entries
 
 
 def after_fact(marks: Marks, fact: Fact, tag: str) -> tuple[Marks, Entry]:
     """The marks and the new entry once an accepted fact is applied."""
-    moved, entries = _append(marks, (fact.event,), (tag,))
-    moved = replace(moved, rev=fact.rev, final=fact.final)
+    (entry,) = _following(marks, (fact.event,), (tag,))
+    moved = replace(
+        marks,
+        rev=fact.rev,
+        final=fact.final,
+        position=entry.position,
+        tag=tag,
+        version=entry.version,
+    )
     if fact.starts_attempt and fact.token > marks.token:
         moved = replace(moved, token=fact.token, n=0, state_version=0)
-    return moved, entries[0]
+    return moved, entry
 
 
 def after_opening(opening: Opening) -> Marks:
@@ -274,14 +283,15 @@ def publish_snapshot(snapshot: Snapshot, moved: Marks, write: Publish) -> Snapsh
     )
 
 
-def _append(marks: Marks, events: Sequence[Event], tags: Sequence[str]) -> tuple[Marks, tuple[Entry, ...]]:
+def _following(marks: Marks, events: Sequence[Event], tags: Sequence[str]) -> tuple[Entry, ...]:
+    """The events as the next entries of the timeline, each with the tag that it is sent with."""
     entries: list[Entry] = []
     position, prev, version = marks.position, marks.tag, marks.version
     for event, tag in zip(events, tags, strict=True):
         position, version = position + 1, version + 1
         entries.append(Entry(marks.epoch, position, tag, prev, version, event))
         prev = tag
-    return replace(marks, position=position, tag=prev, version=version), tuple(entries)
+    return tuple(entries)
 
 
 def is_settled(reply: Reply) -> bool:

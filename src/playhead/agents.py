@@ -1,0 +1,390 @@
+"""What an agent author touches: the decorator, the run context, text parts, decisions, listeners.
+
+@playhead.agent
+async def greet(run: playhead.RunContext, who: str = "world") -> dict:
+    await run.event("greeting_begun", {"who": who}, progress=10, current_step="greet")
+    await run.text(f"Hello, {who}!")
+    return {"greeted": who}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_type_hints, overload
+
+import pydantic
+
+from playhead.core import payload as payloads
+from playhead.core.event import FACT_TYPES
+from playhead.core.ids import is_name
+from playhead.core.interrupt import Interrupt, InterruptStatus
+from playhead.core.run import Policy
+from playhead.errors import ApprovalExpired, InvalidInput, InvalidRequest, RunCancelled
+from playhead.runtime.attempt import LiveAttempt
+
+_T = TypeVar("_T")
+Disconnect = Literal["continue", "cancel"] | float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's answer. `value` is whatever the form sent along; `expired` says that nobody answered in time."""
+
+    approved: bool
+    note: str | None = None
+    value: Any = None
+    by: str | None = None
+    expired: bool = False
+
+
+class RunContext:
+    """The run as its agent code sees it. Each method may raise AttemptLost (another attempt took over, or the run
+    has ended: stop) and, when the run was asked to stop, RunCancelled; async code is also cancelled once."""
+
+    def __init__(self, attempt: LiveAttempt, wall_ms: Callable[[], int]) -> None:
+        self._attempt = attempt
+        self._wall_ms = wall_ms
+        self._asked = 0
+
+    @property
+    def id(self) -> str:
+        return self._attempt.run.id
+
+    @property
+    def attempt(self) -> int:
+        """The attempt's fencing token: 1 for the first, larger for each later one. Pass it to side effects."""
+        return self._attempt.run.token
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self._attempt.run.labels
+
+    @property
+    def key(self) -> str | None:
+        return self._attempt.run.key
+
+    @property
+    def input(self) -> Any:
+        """The input as JSON, as it was stored with its defaults filled in."""
+        return payloads.parse(self._attempt.run.input)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was asked to stop, or the attempt was lost."""
+        return self._attempt.stopping is not None
+
+    def check(self) -> None:
+        """Raise RunCancelled or AttemptLost if the agent should stop: for long work between two calls."""
+        self._attempt.check()
+
+    async def event(self, type: str, payload: object = None, /, **state: Any) -> None:
+        """Publish a domain event, with the snapshot fields it leads to; returns once viewers can see both.
+
+        `type` is snake_case; `payload` any JSON value or Pydantic model, small (256 KiB; larger ones are cut and say
+        so). State is absolute: `progress` (0-100), `current_step`, `done`, `total`, `title`, `subtitle`, `detail`,
+        `scope`, `as_of`, `next_action`. Raises InvalidEventType, InvalidState, PayloadNotJson; then nothing is sent.
+        """
+        self.check()
+        await self._attempt.event(type, {} if payload is None else payload, state)
+
+    async def update(self, **state: Any) -> None:
+        """Change snapshot fields without a timeline entry: for what moves often. Fields as for `event`."""
+        self.check()
+        self._attempt.publisher.set_state(state)
+
+    async def text(self, piece: str, part: str = "answer") -> None:
+        """Add to a text part; viewers see it grow. Not kept per piece: the result is what lasts."""
+        self.check()
+        self._attempt.publisher.text(part, piece)
+        if self._attempt.publisher.crowded:
+            await self._attempt.publisher.flush()
+
+    async def close_text(self, part: str = "answer") -> None:
+        """Nothing follows in this part."""
+        self.check()
+        self._attempt.publisher.close_part(part)
+
+    async def audit(self, kind: str, data: object) -> None:
+        """Write to the audit trail, which stays in the record and never reaches a browser."""
+        self.check()
+        await self._attempt.audit(kind, data)
+
+    async def ask(
+        self,
+        payload: object,
+        *,
+        kind: str = "approval",
+        key: str | None = None,
+        deadline: float | None = None,
+        on_deadline: Literal["raise", "return"] = "raise",
+    ) -> Decision:
+        """Ask a person and wait, however long, for the one decision that counts.
+
+        The question survives restarts. `key` names it within the run (default: its place in the order of asking), so
+        that a later attempt of a resumable agent, asking the same thing, gets the answer already given. `deadline`
+        is in seconds from now; past it, ApprovalExpired is raised or a Decision with `expired` is returned.
+        """
+        self.check()
+        if not is_name(kind):
+            raise InvalidRequest("The kind of an interrupt is snake_case.", kind=kind[:80])
+        self._asked += 1
+        due = None if deadline is None else self._wall_ms() + int(deadline * 1000)
+        closed = await self._attempt.ask(key or f"ask-{self._asked}", kind, payload, due)
+        return _decision(closed, on_deadline)
+
+    async def flush(self) -> None:
+        """Return when everything published so far is where viewers can see it (or the store is down)."""
+        self.check()
+        await self._attempt.publisher.flush()
+
+
+def _decision(closed: Interrupt, on_deadline: str) -> Decision:
+    if closed.status is InterruptStatus.DECIDED:
+        given = payloads.parse(closed.decision or b"{}")
+        answer = given if isinstance(given, dict) else {}
+        return Decision(
+            bool(answer.get("approved")), answer.get("note"), answer.get("value"), closed.decided_by, expired=False
+        )
+    if closed.status is InterruptStatus.EXPIRED:
+        if on_deadline == "raise":
+            raise ApprovalExpired(interrupt_id=closed.id)
+        return Decision(approved=False, expired=True)
+    raise RunCancelled(run_id=closed.run_id)
+
+
+class AttemptContext(RunContext):
+    """The context of a block that claimed its run with `playhead.attempt`."""
+
+    @property
+    def result(self) -> object:
+        """What is recorded as the run's result when the block ends well; any JSON value or Pydantic model."""
+        return self._attempt.result
+
+    @result.setter
+    def result(self, value: object) -> None:
+        self._attempt.result = value
+
+
+class SyncRun:
+    """The run context for plain functions, which run in threads: the same calls, blocking. See RunContext."""
+
+    def __init__(self, run: RunContext, loop: asyncio.AbstractEventLoop) -> None:
+        self._run, self._loop = run, loop
+        self.id, self.attempt, self.labels, self.key, self.input = run.id, run.attempt, run.labels, run.key, run.input
+
+    @property
+    def cancelled(self) -> bool:
+        return self._run.cancelled
+
+    def check(self) -> None:
+        self._run.check()
+
+    def event(self, type: str, payload: object = None, /, **state: Any) -> None:
+        self._do(self._run.event(type, payload, **state))
+
+    def update(self, **state: Any) -> None:
+        self._do(self._run.update(**state))
+
+    def text(self, piece: str, part: str = "answer") -> None:
+        self._do(self._run.text(piece, part))
+
+    def close_text(self, part: str = "answer") -> None:
+        self._do(self._run.close_text(part))
+
+    def audit(self, kind: str, data: object) -> None:
+        self._do(self._run.audit(kind, data))
+
+    def ask(self, payload: object, **options: Any) -> Decision:
+        return self._do(self._run.ask(payload, **options))
+
+    def flush(self) -> None:
+        self._do(self._run.flush())
+
+    def _do(self, call: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+class Agent:
+    """A registered agent: its name, its policy, the shape of its input, and the function."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any] | None,
+        *,
+        name: str,
+        title: str | None = None,
+        policy: Policy | None = None,
+        input_model: type[pydantic.BaseModel] | None = None,
+    ) -> None:
+        if not is_name(name):
+            raise InvalidRequest("The name of an agent is snake_case, at most 64 characters.", name=name[:80])
+        self.name = name
+        self.title = title or name.replace("_", " ").capitalize()
+        self.description = inspect.getdoc(function) or "" if function else ""
+        self.policy = policy or Policy()
+        self.resumable = self.policy.resumable
+        self._function = function
+        self._model, self._whole = _input_model(function, name, input_model)
+        self.input_schema: dict[str, Any] = self._model.model_json_schema()
+        self.runs_here = function is not None  # else code elsewhere claims its runs
+        self.wall_ms: Callable[[], int] = lambda: 0  # set by the process that runs it
+
+    def validate(self, given: object) -> bytes:
+        """The input as it is stored, defaults filled in. Raises InvalidInput that names each field."""
+        try:
+            model = self._model.model_validate({} if given is None else given)
+        except pydantic.ValidationError as error:
+            problems = [
+                {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"]} for one in error.errors()
+            ]
+            raise InvalidInput(f"{self.name} does not accept this input.", problems=problems) from None
+        return payloads.encode(model)
+
+    def context(self, attempt: LiveAttempt) -> RunContext:
+        return RunContext(attempt, self.wall_ms)
+
+    async def call(self, attempt: LiveAttempt) -> object:
+        """Run the function for this attempt; what it returns is the result."""
+        assert self._function is not None
+        run = self.context(attempt)
+        model = self._model.model_validate_json(attempt.run.input)
+        given = (
+            {self._whole: model} if self._whole else {name: getattr(model, name) for name in type(model).model_fields}
+        )
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(run, **given)
+        return await _in_thread(self._function, SyncRun(run, asyncio.get_running_loop()), given)
+
+
+async def _in_thread(function: Callable[..., Any], run: SyncRun, given: Mapping[str, Any]) -> object:
+    """Run a plain function in a thread of its own: one that never ends must not hold up the process's exit."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
+
+    def settle(value: object, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_exception(error) if error is not None else done.set_result(value)
+
+    def work() -> None:
+        value: object = None
+        error: BaseException | None = None
+        try:
+            value = function(run, **given)
+        except StopIteration:
+            error = RuntimeError("the agent raised StopIteration")
+        except BaseException as raised:  # carried to the loop, which decides what it means
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=work, name=f"playhead-agent-{run.id}", daemon=True).start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        # The thread cannot be cancelled; it is told at its next call on the run. Wait for that.
+        await asyncio.wait([done])
+        done.exception()  # looked at: why it ended does not matter any more
+        raise
+
+
+def _input_model(
+    function: Callable[..., Any] | None, name: str, model: type[pydantic.BaseModel] | None
+) -> tuple[type[pydantic.BaseModel], str | None]:
+    """The model of an agent's input, and the parameter that takes it whole (None: one parameter for each field)."""
+    if function is None:
+        return model or pydantic.create_model(name, __config__=pydantic.ConfigDict(extra="allow")), None
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    hints = get_type_hints(function)
+    if len(parameters) == 1:
+        only = hints.get(parameters[0].name)
+        if inspect.isclass(only) and issubclass(only, pydantic.BaseModel):
+            return only, parameters[0].name
+    fields: dict[str, Any] = {}
+    for one in parameters:
+        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            raise InvalidRequest(f"The agent {name} must name its input fields.")
+        default = ... if one.default is one.empty else one.default
+        fields[one.name] = (hints.get(one.name, Any), default)
+    return model or pydantic.create_model(name, __config__=pydantic.ConfigDict(extra="forbid"), **fields), None
+
+
+@overload
+def agent(function: Callable[..., Any], /) -> Agent: ...
+@overload
+def agent(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    resumable: bool = False,
+    max_attempts: int = 3,
+    on_disconnect: Disconnect = "continue",
+) -> Callable[[Callable[..., Any]], Agent]: ...
+def agent(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    resumable: bool = False,
+    max_attempts: int = 3,
+    on_disconnect: Disconnect = "continue",
+) -> Agent | Callable[[Callable[..., Any]], Agent]:
+    """Make an agent of an async function, or of a plain one (which runs in a thread).
+
+    Its first parameter is the run; the others, or one Pydantic model, are its input. `resumable` says that it may be
+    started again after its process died; `max_attempts` crashes end that. `on_disconnect` is what becomes of a run
+    whose last viewer left: "continue", "cancel", or the seconds after which it is cancelled.
+    """
+
+    def make(wrapped: Callable[..., Any]) -> Agent:
+        after = (
+            {"continue": None, "cancel": 0.0}.get(on_disconnect) if isinstance(on_disconnect, str) else on_disconnect
+        )
+        policy = Policy(resumable, max_attempts, None if after is None else float(after))
+        return Agent(wrapped, name=name or wrapped.__name__, title=title, policy=policy)
+
+    return make(function) if function is not None else make
+
+
+def external_agent(
+    name: str, *, title: str | None = None, input_model: type[pydantic.BaseModel] | None = None, resumable: bool = False
+) -> Agent:
+    """An agent that no worker runs: code elsewhere in the server's process takes its runs with `attempt(run_id)`."""
+    return Agent(None, name=name, title=title, input_model=input_model, policy=Policy(resumable=resumable))
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A function that hears of facts of these types."""
+
+    types: tuple[str, ...]
+    function: Callable[[dict[str, Any]], Awaitable[None]]
+
+    async def __call__(self, event: dict[str, Any]) -> None:
+        await self.function(event)
+
+
+def on(*types: str) -> Callable[[Callable[[dict[str, Any]], Any]], Listening]:
+    """Make a listener for facts: run statuses, approvals, cancel requests (`run_succeeded`, `approval_required`, …).
+
+    It runs after the fact is committed, from the outbox, at least once for each; what it raises is logged and tried
+    again twice. It may be async or plain (then it runs in a thread).
+    """
+    for name in types:
+        if name not in FACT_TYPES:
+            raise InvalidRequest(f"{name} is not a fact; listeners hear {', '.join(sorted(FACT_TYPES))}.")
+
+    def make(function: Callable[[dict[str, Any]], Any]) -> Listening:
+        async def hear(event: dict[str, Any]) -> None:
+            if inspect.iscoroutinefunction(function):
+                await function(event)
+            else:
+                await asyncio.to_thread(function, event)
+
+        return Listening(types, hear)
+
+    return make

@@ -1,0 +1,234 @@
+"""A live attempt: what agent code does through its context, and how the attempt begins, waits and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from functools import partial
+from typing import Any, TypeVar
+
+from playhead.core import payload as payloads
+from playhead.core.ids import EVERY_TENANT, uuid7
+from playhead.core.interrupt import Interrupt, Question
+from playhead.core.redaction import Redactor
+from playhead.core.run import Failure, Outcome, Run, Status
+from playhead.core.snapshot import State, decode_state
+from playhead.errors import AttemptLost, PayloadTooLarge, PlayheadError, RunCancelled, RunFinal, StoreUnavailable
+from playhead.interfaces import Clock, RunStore
+from playhead.runtime.projector import Projector, quietly
+from playhead.runtime.publisher import Publisher
+from playhead.runtime.waiters import Waiters
+
+_T = TypeVar("_T")
+_log = logging.getLogger("playhead.attempt")
+_LOOK_AGAIN = 2.0  # seconds between two looks at an open interrupt that nobody woke us for
+_RETRY = 0.25  # seconds between two tries of a record write that was not answered
+_MESSAGE = 2_000  # characters of an error's words that are kept
+
+
+class Stop(StrEnum):
+    """Why an attempt has to stop before its agent is done."""
+
+    CANCEL = "cancel"
+    LOST = "lost"
+    DRAIN = "drain"
+
+
+class LiveAttempt:
+    """One attempt in this process. Used in one event loop."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        title: str | None,
+        record: RunStore,
+        projector: Projector,
+        waiters: Waiters,
+        clock: Clock,
+        redactor: Redactor,
+        make_publisher: Callable[[Run, State, Callable[[], None]], Publisher],
+        max_result: int = 8 << 20,
+    ) -> None:
+        self.run = run
+        self._record, self._projector, self._waiters, self._clock = record, projector, waiters, clock
+        self._redactor, self._max_result = redactor, max_result
+        before = decode_state(run.state)
+        # A new attempt starts its work over; what names the run stays.
+        state = State(title=before.title or title, subtitle=before.subtitle)
+        self.publisher = make_publisher(run, state, lambda: self.stop(Stop.LOST))
+        self._stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
+        self._calls: dict[str, Any] = {}  # tool calls begun and not ended
+        self.result: object = None  # what a block that claimed its run itself wants recorded
+        self.waiting = False  # for a person
+        self.ended = False
+        self.on_wait: Callable[[], None] = lambda: None  # called when `waiting` changes
+        self.on_stop: Callable[[Stop], None] = lambda why: None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.run.id, self.run.token
+
+    @property
+    def stopping(self) -> Stop | None:
+        return self._stopped.result() if self._stopped.done() else None
+
+    @property
+    def stopped(self) -> asyncio.Future[Stop]:
+        """Done when the attempt has to stop. Do not cancel it: shield it, or wait with asyncio.wait."""
+        return self._stopped
+
+    def stop(self, why: Stop) -> None:
+        """Ask the agent to stop; the first reason counts, but nothing outranks the fence."""
+        if why is Stop.LOST:
+            self.publisher.shut()
+        if not self._stopped.done():
+            self._stopped.set_result(why)
+            self._waiters.wake(self.run.id)
+            self.on_stop(why)
+
+    def check(self) -> None:
+        """Raise RunCancelled or AttemptLost if the agent should stop."""
+        if self.publisher.closed or self.stopping is Stop.LOST:
+            raise AttemptLost(run_id=self.run.id, token=self.run.token)
+        if self.stopping is not None:
+            raise RunCancelled(run_id=self.run.id, why=self.stopping.value)
+
+    async def begin(self) -> None:
+        """Project the attempt's start, before agent code runs (law 5)."""
+        try:
+            run = await self._projector.bring(self.run.id, resend=False)
+        except StoreUnavailable:
+            return  # the fence holds all the same: the first publish finds the projection behind
+        if run is not None:
+            self.publisher.knows(run)
+
+    async def event(self, name: str, payload: object, changes: Mapping[str, Any]) -> None:
+        await self.publisher.event(name, payload, changes)
+        call = payload.get("call_id") if isinstance(payload, Mapping) else None
+        if isinstance(call, str) and name == "tool_call_started":
+            self._calls[call] = payload
+        elif isinstance(call, str) and name == "tool_executed":
+            self._calls.pop(call, None)
+
+    async def audit(self, kind: str, data: object) -> None:
+        """Append to the audit trail, which no browser sees. Raises AttemptLost."""
+        body = payloads.bounded(self._redactor.value(data))
+        await self._surely(
+            lambda: self._record.note(
+                EVERY_TENANT, self.run.id, self.run.token, kind, f"attempt:{self.run.token}", body
+            )
+        )
+
+    async def ask(self, key: str, kind: str, payload: object, deadline: int | None) -> Interrupt:
+        """Ask a person and wait for the question to close; the closed interrupt. Raises RunCancelled, AttemptLost."""
+        self.check()
+        question = Question(key, kind, payloads.bounded(self._redactor.value(payload)), deadline)
+        await self.publisher.flush()  # an attempt's publishes come before its facts (law 3)
+        new_id = uuid7(self._clock.wall_ms(), self._clock.random(10))
+        asked = await self._surely(
+            lambda: self._record.ask(self.run.id, self.run.token, question, new_id, self.publisher.state())
+        )
+        await self._after_fact()
+        self._set_waiting(asked.open)
+        try:
+            while asked.open:
+                await self._waiters.wait(self.run.id, _LOOK_AGAIN)
+                self.check()
+                asked = await self._surely(partial(self._look, asked))
+        finally:
+            self._set_waiting(False)
+        await self._after_fact()
+        return asked
+
+    async def finish(self, outcome: Outcome) -> Run | None:
+        """End the attempt: open text and tool calls are closed, all is sent, then the record decides.
+
+        The run as it ended, or None if it was not this attempt's to end any more. Waits out an unavailable record
+        for as long as the attempt is not told that it is lost.
+        """
+        if self.ended:
+            return None
+        try:
+            said = self._partial() if outcome.status is not Status.SUCCEEDED else None
+            await self._close_up(outcome)
+            ending = Outcome(
+                outcome.status,
+                outcome.result,
+                outcome.failure,
+                self.publisher.state(),
+                said,
+                outcome.released,
+            )
+            return await self._surely(lambda: self._record.finish(self.run.id, self.run.token, ending), final=True)
+        except (AttemptLost, RunFinal) as error:
+            _log.info("run %s attempt %d: its end was refused: %s", *self.key, error.code)
+            return None
+        finally:
+            self.ended = True
+            self.publisher.shut()
+            await quietly(self._projector, self.run.id)
+
+    def succeeded(self, value: object) -> Outcome:
+        """The outcome for an agent that returned this. A result that cannot be kept is a failure that says so."""
+        try:
+            result = payloads.encode(self._redactor.value(value))
+            if len(result) > self._max_result:
+                raise PayloadTooLarge(f"The result has {len(result)} bytes; {self._max_result} are kept.")
+        except PlayheadError as error:
+            return Outcome(Status.FAILED, failure=Failure(error.code, error.message))
+        return Outcome(Status.SUCCEEDED, result)
+
+    def failed(self, error: BaseException) -> Outcome:
+        """The outcome for an agent that raised this."""
+        code = error.code if isinstance(error, PlayheadError) else "agent_error"
+        words = error.message if isinstance(error, PlayheadError) else f"{type(error).__name__}: {error}"
+        safe = self._redactor.value(payloads.well_formed(words))
+        return Outcome(Status.FAILED, failure=Failure(code, str(safe)[:_MESSAGE]))
+
+    async def _close_up(self, outcome: Outcome) -> None:
+        state = "interrupted" if outcome.failure is None else "failed"
+        try:
+            for call in list(self._calls):
+                await self.publisher.event("tool_executed", {"call_id": call, "state": state}, {})
+            if not outcome.released:
+                self.publisher.close_parts()
+                self.publisher.set_state({"current_step": None, "next_action": None})
+            await self.publisher.flush()
+        except AttemptLost:
+            pass  # the projection refuses us; whether the run is ours to end, the record says
+
+    def _partial(self) -> bytes | None:
+        text = self.publisher.parts.open_text()
+        return payloads.encode([{"part": part, "text": said} for part, said in text.items()]) if text else None
+
+    async def _look(self, asked: Interrupt) -> Interrupt:
+        everything = await self._record.interrupts(EVERY_TENANT, self.run.id, open_only=False)
+        return next((one for one in everything if one.id == asked.id), asked)
+
+    async def _after_fact(self) -> None:
+        try:
+            run = await self._projector.bring(self.run.id, resend=False)
+        except StoreUnavailable:
+            return
+        if run is not None:
+            self.publisher.knows(run)
+
+    async def _surely(self, act: Callable[[], Awaitable[_T]], *, final: bool = False) -> _T:
+        """Do a record act until it is answered: every one of them can be repeated."""
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable:
+                if self.publisher.closed:
+                    raise AttemptLost(run_id=self.run.id, token=self.run.token) from None
+                if not final:
+                    self.check()
+                await self._clock.sleep(_RETRY)
+
+    def _set_waiting(self, waiting: bool) -> None:
+        if waiting != self.waiting:
+            self.waiting = waiting
+            self.on_wait()

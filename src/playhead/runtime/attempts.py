@@ -1,0 +1,87 @@
+"""The live attempts of this process: their lease, their cancel requests, and a regular sign of life."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from playhead.core.run import Run
+from playhead.interfaces import Beat, Clock
+from playhead.runtime.attempt import LiveAttempt, Stop
+from playhead.runtime.heartbeat import Heartbeat
+from playhead.runtime.projector import Projector
+
+_log = logging.getLogger("playhead.attempts")
+
+
+class Attempts:
+    """Register an attempt before its agent code runs, and let it go when it has ended."""
+
+    def __init__(
+        self,
+        projector: Projector,
+        clock: Clock,
+        *,
+        make: Callable[[Run], LiveAttempt],
+        sweep: float = 15.0,
+    ) -> None:
+        self._projector, self._clock, self._make, self._sweep = projector, clock, make, sweep
+        self._attempts: dict[tuple[str, int], LiveAttempt] = {}
+        self.heartbeat: Heartbeat | None = None
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def all(self) -> list[LiveAttempt]:
+        return list(self._attempts.values())
+
+    def of(self, run_id: str) -> LiveAttempt | None:
+        return next((one for one in self._attempts.values() if one.run.id == run_id), None)
+
+    async def begin(self, run: Run) -> LiveAttempt:
+        """Take up an attempt that the record gave to this process."""
+        attempt = self._make(run)
+        if run.cancel_requested_at is not None:
+            attempt.stop(Stop.CANCEL)
+        self._attempts[attempt.key] = attempt
+        self._projector.sources[run.id] = attempt.publisher
+        self._hold()
+        await attempt.begin()
+        return attempt
+
+    def end(self, attempt: LiveAttempt) -> None:
+        self._attempts.pop(attempt.key, None)
+        if self._projector.sources.get(attempt.run.id) is attempt.publisher:
+            del self._projector.sources[attempt.run.id]
+        self._hold()
+
+    def cancel(self, run_id: str) -> None:
+        """A cancel request is committed: tell the attempt, if it is here."""
+        for attempt in self.all():
+            if attempt.run.id == run_id:
+                attempt.stop(Stop.CANCEL)
+
+    def on_beat(self, beat: Beat) -> None:
+        for attempt in self.all():
+            if attempt.key in beat.lost and not attempt.ended:
+                _log.warning("run %s attempt %d is not ours any more", *attempt.key)
+                attempt.stop(Stop.LOST)
+        for run_id in beat.cancelled:
+            self.cancel(run_id)
+
+    def on_silence(self) -> None:
+        """The record has not answered for too long: others may own these runs by now."""
+        for attempt in self.all():
+            attempt.stop(Stop.LOST)
+
+    async def keep_touching(self) -> None:
+        """Publish each attempt's state now and then: viewers see that it lives, and a projection that nobody watches
+        and that is missing, or went back, is found by the refusal."""
+        while True:
+            await self._clock.sleep(self._sweep)
+            for attempt in self.all():
+                attempt.publisher.touch()
+
+    def _hold(self) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat.held = frozenset(self._attempts)

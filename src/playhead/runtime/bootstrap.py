@@ -1,0 +1,163 @@
+"""The whole screen of a run in one answer, and its older events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from playhead.core import payload as payloads
+from playhead.core import repair
+from playhead.core.cursor import Cursor
+from playhead.core.ids import Feed, run_feed
+from playhead.core.run import Run
+from playhead.core.text import TextPart
+from playhead.errors import NotFound, StoreUnavailable
+from playhead.interfaces import Archive, ProjectionStore, RunStore, TextChannel, View
+from playhead.runtime.documents import (
+    event_document,
+    final_event,
+    interrupt_document,
+    record_snapshot,
+    run_document,
+    text_document,
+)
+from playhead.runtime.history import Page, page
+from playhead.runtime.projector import Projector
+
+DEFAULT_EVENTS = 50
+MAX_EVENTS = 200
+
+_ROUNDS = 3  # looks at a run that moves while it is read
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A bootstrap, encoded. `cursor` is never newer than what it shows; None: there is nothing to follow (now)."""
+
+    body: bytes
+    run: Run
+    cursor: Cursor | None = None
+    text: Mapping[tuple[int, str], tuple[int, bool]] = field(default_factory=dict)  # end and final of each part shown
+
+
+class Screens:
+    """Reads screens. `patience`: seconds that the hot view gets to answer, before the record alone has to do."""
+
+    def __init__(
+        self,
+        record: RunStore,
+        archive: Archive,
+        live: ProjectionStore,
+        texts: TextChannel,
+        projector: Projector,
+        *,
+        patience: float = 5.0,
+    ) -> None:
+        self._record, self._archive, self._live, self._texts = record, archive, live, texts
+        self._projector = projector
+        self._patience = patience
+
+    async def bootstrap(self, run: Run, limit: int = DEFAULT_EVENTS) -> Screen:
+        """The screen of a run as the record had it just now. Raises StoreUnavailable when the record does not answer.
+
+        Guarantees that whatever the cursor is past is in the answer: the run and the questions are not older than it.
+        """
+        feed = run_feed(run.id)
+        degraded: str | None = None
+        view: View | None = None
+        parts: list[TextPart] = []
+        try:
+            async with asyncio.timeout(self._patience):
+                run, view = await self._agreed(run, limit)
+                parts = await self._texts.read_text(feed) if view else []
+        except (StoreUnavailable, TimeoutError):
+            degraded, view = StoreUnavailable.code, None
+        shown = await self._page(run, view, limit)
+        # After the view: a question that the cursor is past must be here.
+        asked = await self._record.interrupts(run.tenant, run.id)
+        body = b"".join(
+            (
+                b'{"run":',
+                run_document(run),
+                b',"snapshot":',
+                (view.snapshot if view else record_snapshot(run)).encode(),
+                b',"events":[',
+                b",".join(shown.events[-limit:] if limit else ()),
+                b'],"cursor":',
+                payloads.encode(str(view.marks.cursor) if view else None),
+                b',"timeline":',
+                _timeline(shown, limit),
+                b',"text":[',
+                b",".join(
+                    text_document(part.part, part.token, 0, part.data, part.final, part.truncated) for part in parts
+                ),
+                b'],"interrupts":[',
+                b",".join(map(interrupt_document, asked)),
+                b'],"degraded":',
+                payloads.encode(degraded),
+                b"}",
+            )
+        )
+        ends = {(part.token, part.part): (part.length, part.final) for part in parts}
+        return Screen(body, run, view.marks.cursor if view else None, ends)
+
+    async def earlier(self, run: Run, before: str | None, limit: int) -> bytes:
+        """Up to `limit` events before the event of this id (None: the newest), oldest first."""
+        feed = run_feed(run.id)
+        view: View | None = None
+        try:
+            position = await self._live.find(feed, before) if before is not None else None
+            if before is None or position is not None:
+                view = await self._live.read(feed, before=position, limit=limit)
+        except StoreUnavailable:
+            pass  # the archive has what it has
+        found = await page(self._archive, feed, view, limit, before=before)
+        return b'{"events":[%b],"timeline":%b}' % (b",".join(found.events), _timeline(found, limit))
+
+    async def _agreed(self, run: Run, limit: int) -> tuple[Run, View | None]:
+        """The run and its view, neither older than the other; no view: the run is over and has none."""
+        feed = run_feed(run.id)
+        for _ in range(_ROUNDS):
+            view = await self._live.read(feed, limit=max(limit, 1))
+            if view is not None and view.snapshot.rev > run.rev:
+                run = await self._again(run)
+            if repair.needed(run, view.marks if view else None) is repair.Repair.NONE:
+                return run, view
+            brought = await self._projector.bring(run.id)
+            if brought is None:
+                raise NotFound
+            run = brought
+        view = await self._live.read(feed, limit=max(limit, 1))
+        if view is None and not run.status.final:
+            raise StoreUnavailable("The projection cannot be rebuilt now.")
+        return (await self._again(run) if view and view.snapshot.rev > run.rev else run), view
+
+    async def _again(self, run: Run) -> Run:
+        found = await self._record.get(run.tenant, run.id)
+        if found is None:
+            raise NotFound
+        return found
+
+    async def _page(self, run: Run, view: View | None, limit: int) -> Page:
+        feed: Feed = run_feed(run.id)
+        last = None
+        if view is None and run.status.final:
+            event = final_event(run)
+            last = (event.id, event_document(event, 0))
+        rev = view.marks.rev if view else run.rev
+        return await page(self._archive, feed, view, max(limit, 1), last=last, rev=rev)
+
+
+def _text(part: TextPart) -> bytes:
+    return text_document(part.part, part.token, 0, part.data, part.final, part.truncated)
+
+
+def _timeline(shown: Page, limit: int) -> bytes:
+    return payloads.encode(
+        {
+            "complete": shown.complete,
+            "has_older": shown.has_older or (limit == 0 and bool(shown.ids)),
+            "oldest": shown.oldest if limit else None,
+        }
+    )

@@ -1,0 +1,510 @@
+"""The engine: ports and loops put together, and the calls that routes, the command line and applications make.
+
+It names no backend: whoever builds it brings the ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from playhead.core import payload as payloads
+from playhead.core.ids import EVERY_TENANT, Feed, is_id, is_key, is_label, uuid7
+from playhead.core.interrupt import Interrupt
+from playhead.core.redaction import Redactor
+from playhead.core.run import NewRun, Outcome, Policy, Run, Status
+from playhead.core.snapshot import State
+from playhead.errors import (
+    AttemptLost,
+    InvalidRequest,
+    KeyConflict,
+    NotFound,
+    NotReady,
+    RunCancelled,
+    StoreUnavailable,
+    UnknownAgent,
+)
+from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore, Signal, TextChannel
+from playhead.runtime.archiver import Archiver
+from playhead.runtime.attempt import LiveAttempt, Stop
+from playhead.runtime.attempts import Attempts
+from playhead.runtime.bootstrap import Screens
+from playhead.runtime.dispatcher import Dispatcher, Listener
+from playhead.runtime.heartbeat import Heartbeat
+from playhead.runtime.hub import Hub, HubOptions
+from playhead.runtime.projector import Projector, quietly
+from playhead.runtime.publisher import Publisher, PublisherOptions
+from playhead.runtime.reconciler import Reconciler
+from playhead.runtime.waiters import Waiters
+from playhead.runtime.worker import Callee, Worker, outcome_of
+
+_log = logging.getLogger("playhead")
+_LABELS = 16
+_LABEL_TEXT = 256
+
+
+class AgentLike(Callee, Protocol):
+    """An agent as the engine needs it; `playhead.agent` makes them."""
+
+    wall_ms: Callable[[], int]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def input_schema(self) -> Mapping[str, Any]: ...
+
+    def validate(self, given: object) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    record: RunStore
+    archive: Archive
+    live: ProjectionStore
+    texts: TextChannel
+    signal: Signal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """See `playhead.settings.Settings` for what each means."""
+
+    concurrency: int = 16
+    lease: float = 10.0
+    beat: float = 3.0
+    lost_after: float = 60.0
+    cancel_grace: float = 5.0
+    drain_window: float = 5.0
+    drain_grace: float = 10.0
+    outbox_ttl: float = 86_400.0
+    archive: str = "async"
+    sweep: float = 15.0
+    reconcile: float = 1.0
+    pending_publishes: int = 1_000
+    pending_bytes: int = 1 << 20
+    state_flush: float = 0.05
+    text_flush: float = 0.02
+    text_bytes: int = 2_048
+    max_result: int = 8 << 20
+    hub: HubOptions = field(default_factory=HubOptions)
+
+
+class Engine:
+    """Start it, use it in one event loop, drain it."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        clock: Clock,
+        agents: Sequence[AgentLike],
+        *,
+        listeners: Mapping[str, Sequence[Listener]] | None = None,
+        redactor: Redactor | None = None,
+        options: EngineOptions | None = None,
+    ) -> None:
+        self.ports, self.clock, self.options = ports, clock, options or EngineOptions()
+        self.agents: dict[str, AgentLike] = {}
+        for one in agents:
+            if one.name in self.agents:
+                raise InvalidRequest(f"Two agents are called {one.name}.")
+            one.wall_ms = clock.wall_ms
+            self.agents[one.name] = one
+        self._redactor = redactor or Redactor()
+        self.process = uuid7(clock.wall_ms(), clock.random(10))
+        self.projector = Projector(ports.record, ports.live, clock)
+        self.archiver = Archiver(ports.record, ports.archive, ports.live, clock)
+        if self.options.archive != "off":
+            self.projector.before_open = self.archiver.facts
+        self.waiters = Waiters()
+        self.attempts = Attempts(self.projector, clock, make=self._make_attempt, sweep=self.options.sweep)
+        self.worker = Worker(
+            ports.record,
+            self.attempts,
+            clock,
+            self.process,
+            self.agents,
+            concurrency=self.options.concurrency,
+            poll=self.options.reconcile,
+            cancel_grace=self.options.cancel_grace,
+        )
+        self.heartbeat = self.attempts.heartbeat = Heartbeat(
+            ports.record,
+            self.process,
+            clock,
+            on_beat=self.attempts.on_beat,
+            on_silence=self.attempts.on_silence,
+            every=self.options.beat,
+            lease=self.options.lease,
+            lost_after=self.options.lost_after,
+        )
+        self.reconciler = Reconciler(
+            ports.record,
+            ports.live,
+            ports.texts,
+            self.projector,
+            clock,
+            every=self.options.reconcile,
+            lease=self.options.lease,
+            outbox_ttl=self.options.outbox_ttl,
+            on_change=self._changed,
+        )
+        self.dispatcher = Dispatcher(ports.record, clock, listeners or {})
+        self.hub = Hub(
+            ports.record,
+            ports.live,
+            ports.texts,
+            ports.signal,
+            self.projector,
+            clock,
+            options=self.options.hub,
+            on_first=self._viewer_came,
+            on_empty=self._last_viewer_left,
+        )
+        self.screens = Screens(ports.record, ports.archive, ports.live, ports.texts, self.projector)
+        self._leaving: dict[Feed, asyncio.Task[None]] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self.ready = False
+        self.draining = False
+
+    # Its life.
+
+    async def start(self) -> None:
+        """Take the lease, close what an earlier process left open, and begin to work."""
+        await self.heartbeat.start()
+        await self.reconciler.round()
+        loops: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "worker": self.worker.keep_working,
+            "reconciler": self.reconciler.keep_reconciling,
+            "attempts": self.attempts.keep_touching,
+            "dispatcher": self.dispatcher.keep_dispatching,
+            "hub": self.hub.run,
+        }
+        if self.options.archive != "off":
+            loops["archiver"] = self.archiver.keep_archiving
+        for name, loop in loops.items():
+            self._loops.append(asyncio.get_running_loop().create_task(_forever(name, loop), name=f"playhead-{name}"))
+        self.ready = True
+
+    async def drain(self) -> None:
+        """Stop taking work and viewers, end what runs within its grace, and give everything back. Repeatable."""
+        if self.draining:
+            return
+        self.ready, self.draining = False, True
+        await asyncio.gather(
+            self.hub.drain(self.options.drain_window),
+            self.worker.drain(self.options.drain_grace),
+            self._drain_foreign(),
+        )
+        for task in (*self._loops, *self._leaving.values()):
+            task.cancel()
+        await asyncio.gather(*self._loops, *self._leaving.values(), return_exceptions=True)
+        await self.dispatcher.drain(2.0)
+        await self.reconciler.round()
+        if self.options.archive != "off":
+            try:
+                await self.archiver.round()
+            except StoreUnavailable:
+                pass  # what is left is archived after the next start
+        await self.heartbeat.stop()
+
+    # What is asked of it.
+
+    async def create(
+        self,
+        agent: str,
+        given: object = None,
+        *,
+        tenant: str,
+        subject: str,
+        labels: Mapping[str, str] | None = None,
+        key: str | None = None,
+        dedupe: str | None = None,
+    ) -> tuple[Run, bool]:
+        """Start a run: stored and on its timeline when this returns; True if it is new.
+
+        The same `dedupe` of the same subject gives the run that it made before, or KeyConflict if the rest differs;
+        that is looked at before anything else. Raises UnknownAgent, InvalidInput, InvalidRequest, NotReady.
+        """
+        if self.draining:
+            raise NotReady
+        digest = _digest({"agent": agent, "input": given, "labels": dict(labels or {}), "key": key})
+        if dedupe is not None:
+            if not is_key(dedupe):
+                raise InvalidRequest("An idempotency key is 1 to 255 visible ASCII characters.")
+            before = await self.ports.record.find_dedupe(tenant, subject, dedupe)
+            if before is not None:
+                if before.digest != digest:
+                    raise KeyConflict(run_id=before.id)
+                return before, False
+        found = self.agents.get(agent)
+        if found is None:
+            raise UnknownAgent(agent=agent[:80], known=sorted(self.agents))
+        new = NewRun(
+            id=uuid7(self.clock.wall_ms(), self.clock.random(10)),
+            tenant=tenant,
+            agent=agent,
+            input=found.validate(given),
+            policy=found.policy,
+            labels=_checked_labels(labels or {}),
+            key=_checked_key(key),
+            scope=subject,
+            dedupe=dedupe,
+            digest=digest,
+            title=found.title,
+        )
+        run, created = await self.ports.record.create(new)
+        if created:
+            try:
+                await self.projector.begin(run)
+            except StoreUnavailable:
+                _log.warning("run %s is recorded; it shows when the live store is back", run.id)
+            self.worker.wake()
+            self.dispatcher.wake()
+        return run, created
+
+    async def run(self, tenant: str, run_id: str) -> Run:
+        """Raises NotFound, for another tenant's run as for none."""
+        run = await self.ports.record.get(tenant, run_id) if is_id(run_id) else None
+        if run is None:
+            raise NotFound("There is no such run.")
+        return run
+
+    async def runs(
+        self,
+        tenant: str,
+        *,
+        status: Collection[Status] = (),
+        agent: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        key: str | None = None,
+        before_seq: int | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """Newest first."""
+        return await self.ports.record.list_runs(
+            tenant, status=status, agent=agent, labels=labels, key=key, before_seq=before_seq, limit=limit
+        )
+
+    async def cancel(self, tenant: str, run_id: str, *, by: str, reason: str | None = None) -> Run:
+        """Ask the run to stop, durably; the run as it is then (it may have ended before: see its status)."""
+        await self.run(tenant, run_id)
+        run = await self.ports.record.request_cancel(tenant, run_id, by, _cut(self._redactor, reason))
+        self.attempts.cancel(run_id)
+        await self._committed(run_id)
+        return run
+
+    async def decide(
+        self, tenant: str, run_id: str, interrupt_id: str, decision: Mapping[str, Any], *, by: str
+    ) -> Interrupt:
+        """Answer a question; the first answer counts. Raises NotFound, AlreadyDecided, ApprovalExpired,
+        ApprovalCancelled, RunInterrupted."""
+        await self.run(tenant, run_id)
+        if not is_id(interrupt_id):
+            raise NotFound("There is no such interrupt.")
+        answer = {
+            "approved": bool(decision.get("approved")),
+            "note": decision.get("note"),
+            "value": decision.get("value"),
+        }
+        encoded = payloads.bounded(self._redactor.value(answer))
+        interrupt = await self.ports.record.decide(tenant, run_id, interrupt_id, encoded, by)
+        await self._committed(run_id)
+        self.worker.wake()
+        return interrupt
+
+    async def interrupts(self, tenant: str, run_id: str | None = None) -> list[Interrupt]:
+        """Open questions, oldest first."""
+        return await self.ports.record.interrupts(tenant, run_id)
+
+    async def delete(self, tenant: str, run_id: str) -> None:
+        """Erase an ended run: record, archive, projection. Raises NotFound, RunNotFree."""
+        run = await self.run(tenant, run_id)
+        await self.ports.record.delete(tenant, run_id)
+        await self.ports.live.drop(Feed("run", run.id))
+
+    async def bootstrap(self, run: Run, limit: int = 50) -> bytes:
+        """The whole screen of a run, as JSON."""
+        return (await self.screens.bootstrap(run, limit)).body
+
+    async def earlier(self, run: Run, before: str | None, limit: int = 50) -> bytes:
+        """Events before one, from timeline and archive without a seam, as JSON."""
+        return await self.screens.earlier(run, before, limit)
+
+    @asynccontextmanager
+    async def attempt(self, run_id: str, *, tenant: str = EVERY_TENANT) -> AsyncIterator[LiveAttempt]:
+        """Claim a queued run for the code in this block, which gets lease, fence and heartbeat.
+
+        The block's end is the run's: it succeeds (with the attempt's `result`, if set), or fails with what the block
+        raised. When the run is asked to stop, the block is cancelled and RunCancelled is raised from here; when the
+        fence is lost, AttemptLost. Raises NotFound, RunFinal, RunNotFree, NotReady.
+        """
+        if not self.ready:
+            raise NotReady
+        run = await self.ports.record.claim(tenant, run_id, self.process)
+        attempt = await self.attempts.begin(run)
+        task = asyncio.current_task()
+        assert task is not None
+        body: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        attempt.on_stop = lambda why: None if body.done() else _cancel_soon(task)
+        try:
+            try:
+                yield attempt
+            except BaseException as error:
+                _settle(body, error)
+                if attempt.stopping is not None and isinstance(error, asyncio.CancelledError):
+                    task.uncancel()
+                    if attempt.stopping is Stop.LOST:
+                        raise AttemptLost(run_id=run.id, token=run.token) from None
+                    raise RunCancelled(run_id=run.id, why=attempt.stopping.value) from None
+                raise
+            else:
+                body.set_result(attempt.result)
+        finally:
+            await asyncio.shield(self._end_foreign(attempt, body))
+
+    # Inside.
+
+    def _make_attempt(self, run: Run) -> LiveAttempt:
+        found = self.agents.get(run.agent)
+
+        def make_publisher(run: Run, state: State, lost: Callable[[], None]) -> Publisher:
+            return Publisher(
+                run,
+                state,
+                live=self.ports.live,
+                texts=self.ports.texts,
+                projector=self.projector,
+                clock=self.clock,
+                redactor=self._redactor,
+                lost=lost,
+                archive=self.archiver.run if self.options.archive == "sync" else None,
+                options=PublisherOptions(
+                    self.options.state_flush,
+                    self.options.text_flush,
+                    self.options.text_bytes,
+                    self.options.pending_publishes,
+                    self.options.pending_bytes,
+                ),
+            )
+
+        return LiveAttempt(
+            run,
+            title=found.title if found else None,
+            record=self.ports.record,
+            projector=self.projector,
+            waiters=self.waiters,
+            clock=self.clock,
+            redactor=self._redactor,
+            make_publisher=make_publisher,
+            max_result=self.options.max_result,
+        )
+
+    async def _end_foreign(self, attempt: LiveAttempt, body: asyncio.Future[object]) -> None:
+        try:
+            outcome: Outcome | None = outcome_of(attempt, body, attempt.stopping if body.cancelled() else None)
+            if outcome is not None:
+                await attempt.finish(outcome)
+        finally:
+            attempt.publisher.shut()
+            self.attempts.end(attempt)
+            self.dispatcher.wake()
+
+    async def _drain_foreign(self) -> None:
+        """Give attempts that are not the worker's the same grace."""
+        waited = 0.0
+        while len(self.attempts) and waited < self.options.drain_grace:
+            await asyncio.sleep(0.05)
+            waited += 0.05
+        for attempt in self.attempts.all():
+            attempt.stop(Stop.DRAIN)
+
+    async def _committed(self, run_id: str) -> None:
+        self._changed(run_id)
+        await quietly(self.projector, run_id)
+
+    def _changed(self, run_id: str) -> None:
+        self.waiters.wake(run_id)
+        self.dispatcher.wake()
+        self.worker.wake()
+
+    def _viewer_came(self, feed: Feed) -> None:
+        if (task := self._leaving.pop(feed, None)) is not None:
+            task.cancel()
+
+    def _last_viewer_left(self, feed: Feed) -> None:
+        if feed.kind == "run" and not self.draining and feed not in self._leaving:
+            task = self._leaving[feed] = asyncio.get_running_loop().create_task(self._cancel_unwatched(feed))
+            task.add_done_callback(
+                lambda done: self._leaving.pop(feed, None) if self._leaving.get(feed) is done else None
+            )
+
+    async def _cancel_unwatched(self, feed: Feed) -> None:
+        """The run's disconnect policy (law 9); `on_first` takes this back."""
+        run = await self.ports.record.get(EVERY_TENANT, feed.id)
+        if run is None or run.status.final or run.policy.cancel_after is None:
+            return
+        await self.clock.sleep(run.policy.cancel_after)
+        await self.cancel(EVERY_TENANT, run.id, by="disconnect_policy", reason="the last viewer left")
+
+
+async def _forever(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Keep a loop going: a fault in one round must not end all rounds."""
+    while True:
+        try:
+            await loop()
+            return
+        except Exception:
+            # Whatever it is, it is a fault of ours: say so loudly, and go on.
+            _log.exception("the %s loop failed and is started again", name)
+            await asyncio.sleep(1.0)
+
+
+def _cancel_soon(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+def _settle(body: asyncio.Future[object], error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError):
+        body.cancel()
+    elif isinstance(error, StopIteration | StopAsyncIteration):
+        body.set_exception(RuntimeError(repr(error)))
+    else:
+        body.set_exception(error)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    """Of the body as it was sent, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(body, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    if len(labels) > _LABELS:
+        raise InvalidRequest(f"A run has at most {_LABELS} labels.")
+    for name, value in labels.items():
+        if not isinstance(name, str) or not is_label(name):
+            raise InvalidRequest("A label's name is letters, digits, dot, dash and underscore, at most 64.")
+        if not isinstance(value, str) or len(value) > _LABEL_TEXT:
+            raise InvalidRequest(f"A label's value is text of at most {_LABEL_TEXT} characters.", label=name)
+    return {name: payloads.well_formed(value) for name, value in labels.items()}
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and not is_key(key):
+        raise InvalidRequest("A key is 1 to 255 visible ASCII characters.")
+    return key
+
+
+def _cut(redactor: Redactor, words: str | None) -> str | None:
+    return None if words is None else str(redactor.value(payloads.well_formed(words)))[:500]

@@ -1,0 +1,118 @@
+"""The regular look at the record: facts nobody projected, leases that ended, deadlines that passed, old rows.
+
+Every job here may run in every process at once; each asks the record to act only if what it saw still holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from playhead.core import payload as payloads
+from playhead.core.ids import run_feed
+from playhead.core.run import Run
+from playhead.errors import PlayheadError, StoreUnavailable
+from playhead.interfaces import Clock, ProjectionStore, RunStore, TextChannel
+from playhead.runtime.projector import Projector, quietly
+
+_log = logging.getLogger("playhead.reconciler")
+_LIMIT = 500
+_HOUSEKEEPING = 60.0  # seconds between two rounds of expiry and pruning
+
+
+class Reconciler:
+    def __init__(
+        self,
+        record: RunStore,
+        live: ProjectionStore,
+        texts: TextChannel,
+        projector: Projector,
+        clock: Clock,
+        *,
+        every: float = 1.0,
+        lease: float = 10.0,
+        outbox_ttl: float = 86_400.0,
+        on_change: Callable[[str], None] = lambda run_id: None,
+    ) -> None:
+        self._record, self._live, self._texts, self._projector, self._clock = record, live, texts, projector, clock
+        self._every, self._lease, self._outbox_ttl = every, lease, outbox_ttl
+        self._on_change = on_change  # a run whose status this process changed
+        self._answered_since = clock.steady()  # since when the record has answered every time
+        self._last = clock.steady()
+        self._tidied = clock.steady()
+        self.statistics = {"reaped": 0, "lapsed": 0, "reconciled": 0}
+
+    async def keep_reconciling(self) -> None:
+        while True:
+            await self.round()
+            await self._clock.sleep(self._every)
+
+    async def round(self) -> None:
+        """Look once at everything. A store that does not answer is tried again next time."""
+        now = self._clock.steady()
+        if now - self._last > max(self._lease / 2, 3 * self._every):
+            self._answered_since = now  # this process itself stood still: its view of time is no ground for reaping
+        self._last = now
+        jobs: list[Callable[[], Awaitable[None]]] = [self.lapse, self.reap, self.project, self._projector.settle]
+        if now - self._tidied >= _HOUSEKEEPING:
+            self._tidied = now
+            jobs.append(self.tidy)
+        for job in jobs:
+            try:
+                await job()
+            except StoreUnavailable as error:
+                self._answered_since = self._clock.steady()
+                _log.warning("the store does not answer: %s", error)
+            except PlayheadError as error:
+                _log.error("reconciling failed: %s", error)
+
+    async def lapse(self) -> None:
+        """Close questions whose deadline has passed."""
+        for run_id in await self._record.lapse(_LIMIT):
+            self.statistics["lapsed"] += 1
+            await quietly(self._projector, run_id)
+            self._on_change(run_id)
+
+    async def reap(self) -> None:
+        """End attempts whose lease is over.
+
+        One without any lease row was given up, by its own process or by the holder of the data folder. One whose
+        lease ran out is left alone until the record has answered for one whole lease: its beat may be on the way.
+        """
+        patient = self._clock.steady() - self._answered_since < self._lease
+        for run in await self._record.expired(_LIMIT):
+            if patient and run.heartbeat_at is not None:
+                continue
+            lost = await self._record.lose(run.id, run.token, await self._partial(run))
+            if lost is None:
+                continue
+            self.statistics["reaped"] += 1
+            _log.warning("run %s attempt %d was lost: %s", run.id, run.token, lost.status)
+            await quietly(self._projector, run.id)
+            self._on_change(run.id)
+
+    async def project(self) -> None:
+        """Project committed facts that nobody did: their process died, or the projection was away."""
+        for feed in await self._record.outbox(_LIMIT):
+            self.statistics["reconciled"] += 1
+            await self._projector.bring(feed.id, wait=False)
+
+    async def tidy(self) -> None:
+        """Expire, trim and prune."""
+        await self._live.expire()
+        for feed in await self._live.aged(_LIMIT):
+            await self._live.trim(feed)
+        await self._record.prune(self._clock.wall_ms() - int(self._outbox_ttl * 1000))
+
+    async def _partial(self, run: Run) -> bytes | None:
+        """What a lost attempt had said, as far as the live store still has it."""
+        try:
+            parts = await self._texts.read_text(run_feed(run.id))
+        except StoreUnavailable:
+            return None
+        said = [
+            {"part": part.part, "text": part.data.decode(errors="replace")}
+            for part in parts
+            if part.token == run.token and part.data and not part.final
+        ]
+        return payloads.encode(said) if said else None

@@ -1,0 +1,167 @@
+"""The worker: takes queued runs for the agents of this process and runs them, so many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol
+
+from playhead.core.run import Failure, Outcome, Run, Status
+from playhead.errors import AttemptLost, PlayheadError, RunCancelled
+from playhead.interfaces import Clock, RunStore
+from playhead.runtime.attempt import LiveAttempt, Stop
+from playhead.runtime.attempts import Attempts
+
+_log = logging.getLogger("playhead.worker")
+
+
+class Callee(Protocol):
+    """An agent as the worker needs it."""
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether a worker runs it; otherwise code elsewhere claims its runs."""
+
+    def call(self, attempt: LiveAttempt) -> Awaitable[object]: ...
+
+
+class Worker:
+    """Attempts that wait for a person do not count against `concurrency`; when their answers come together, more
+    than that many may run for a while."""
+
+    def __init__(
+        self,
+        record: RunStore,
+        attempts: Attempts,
+        clock: Clock,
+        process: str,
+        agents: Mapping[str, Callee],
+        *,
+        concurrency: int = 16,
+        poll: float = 1.0,
+        cancel_grace: float = 5.0,
+    ) -> None:
+        self._record, self._attempts, self._clock, self._process = record, attempts, clock, process
+        self._agents = agents
+        self._concurrency, self._poll, self._cancel_grace = concurrency, poll, cancel_grace
+        self._tasks: dict[asyncio.Task[None], LiveAttempt | None] = {}
+        self._left_behind: set[asyncio.Task[object]] = set()  # agents that did not stop when asked
+        self._wake = asyncio.Event()
+        self._accepting = True
+        self.statistics = {"started": 0, "left_behind": 0}
+
+    def wake(self) -> None:
+        """There may be something to take."""
+        self._wake.set()
+
+    @property
+    def active(self) -> int:
+        return sum(1 for attempt in self._tasks.values() if attempt is None or not attempt.waiting)
+
+    async def keep_working(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                if self._accepting:
+                    await self.take()
+            except PlayheadError as error:
+                _log.warning("no run could be taken: %s", error)
+            try:
+                await asyncio.wait_for(self._wake.wait(), self._poll)
+            except TimeoutError:
+                pass
+
+    async def take(self) -> None:
+        """Take as many free runs as there is room for."""
+        names = [name for name, agent in self._agents.items() if agent.runs_here]
+        room = self._concurrency - self.active
+        if not names or room <= 0:
+            return
+        for run in await self._record.acquire(self._process, names, room):
+            self.statistics["started"] += 1
+            task = asyncio.get_running_loop().create_task(self._work(run), name=f"playhead-run-{run.id}")
+            self._tasks[task] = None  # the loop itself holds tasks weakly
+            task.add_done_callback(self._done)
+
+    async def drain(self, grace: float) -> None:
+        """Take nothing more; give running agents `grace` seconds, then record the rest as interrupted or released."""
+        self._accepting = False
+        if self._tasks:
+            working = [task for task, attempt in self._tasks.items() if attempt is None or not attempt.waiting]
+            if working:
+                await asyncio.wait(working, timeout=grace)
+        for attempt in self._attempts.all():
+            attempt.stop(Stop.DRAIN)
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=self._cancel_grace + 2.0)
+
+    async def _work(self, run: Run) -> None:
+        attempt = await self._attempts.begin(run)
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks[task] = attempt
+        attempt.on_wait = self.wake
+        try:
+            outcome = await self._conduct(attempt)
+            if outcome is not None:
+                await attempt.finish(outcome)
+        finally:
+            attempt.publisher.shut()
+            self._attempts.end(attempt)
+
+    async def _conduct(self, attempt: LiveAttempt) -> Outcome | None:
+        """Run the agent until it ends or must stop. None: the run is not ours any more."""
+        if attempt.stopping is not None:
+            return outcome_of(attempt, None, attempt.stopping)
+        work = asyncio.ensure_future(self._agents[attempt.run.agent].call(attempt))
+        either: set[asyncio.Future[Any]] = {work, attempt.stopped}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return outcome_of(attempt, work, None)
+        work.cancel()
+        await asyncio.wait({work}, timeout=self._cancel_grace)
+        if work.done():
+            return outcome_of(attempt, work, attempt.stopping)
+        self._leave_behind(work, attempt)
+        return outcome_of(attempt, None, attempt.stopping)
+
+    def _leave_behind(self, work: asyncio.Future[object], attempt: LiveAttempt) -> None:
+        _log.warning("run %s attempt %d: the agent does not stop; its writes are refused from now on", *attempt.key)
+        self.statistics["left_behind"] += 1
+        if isinstance(work, asyncio.Task):
+            self._left_behind.add(work)
+            work.add_done_callback(self._forget)
+
+    def _forget(self, work: asyncio.Task[object]) -> None:
+        self._left_behind.discard(work)
+        if not work.cancelled():
+            work.exception()  # looked at, so that nobody is told of it
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("an attempt ended badly", exc_info=error)
+
+
+def outcome_of(attempt: LiveAttempt, work: asyncio.Future[object] | None, why: Stop | None) -> Outcome | None:
+    """What an attempt reports, from how its agent ended (None: it did not), and why it was made to (None: it was not).
+
+    An agent that was made to stop has not done its work, whatever it then returned. None: there is nothing to report,
+    the run belongs to somebody else.
+    """
+    error = work.exception() if work is not None and not work.cancelled() else None
+    if why is Stop.LOST or isinstance(error, AttemptLost):
+        return None
+    if why is Stop.CANCEL:  # whatever the agent made of it
+        return Outcome(Status.CANCELLED)
+    if why is Stop.DRAIN:
+        failure = Failure("server_stopped", "The server was stopped while the run was going on.")
+        return Outcome(Status.INTERRUPTED, failure=failure, released=True)
+    if work is None or work.cancelled() or isinstance(error, RunCancelled):
+        return Outcome(Status.FAILED, failure=Failure("agent_cancelled", "The agent cancelled itself."))
+    if error is None:
+        return attempt.succeeded(work.result())
+    _log.info("run %s attempt %d failed", *attempt.key, exc_info=error)
+    return attempt.failed(error)

@@ -1,0 +1,140 @@
+"""A whole server in the test's own event loop, on either store, with scripted agents that wait at gates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from playhead.backends.memory import MemoryLive, MemoryRecord
+
+import playhead
+from playhead.app import App
+from playhead.runtime.engine import Ports
+from playhead.settings import Settings
+from tests.support.wire import Client
+
+BACKENDS = ("memory", "sqlite")
+
+
+class MemoryApp(App):
+    """The same app on the memory backend. `kept` lets a second app go on with the first one's stores."""
+
+    kept: Ports | None = None
+
+    async def _open_ports(self, stack: AsyncExitStack) -> Ports:
+        if self.kept is None:
+            record = MemoryRecord(self.clock)
+            live = MemoryLive(
+                self.clock,
+                retention=self._retention(),
+                timeline_ttl=self.settings.timeline_ttl,
+                snapshot_ttl=self.settings.snapshot_ttl,
+            )
+            self.kept = Ports(record, record, live, live, live.signal)
+        return self.kept
+
+
+class Gates:
+    """Named gates: an agent waits at one until the test opens it; `reached` says that it got there."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, asyncio.Event] = {}
+        self._reached: dict[str, asyncio.Event] = {}
+        self.calls = 0  # of agents
+
+    def _event(self, events: dict[str, asyncio.Event], name: str) -> asyncio.Event:
+        return events.setdefault(name, asyncio.Event())
+
+    async def wait(self, name: str) -> None:
+        self._event(self._reached, name).set()
+        await self._event(self._open, name).wait()
+
+    def open(self, *names: str) -> None:
+        for name in names:
+            self._event(self._open, name).set()
+
+    async def reached(self, name: str, wait: float = 20.0) -> None:
+        async with asyncio.timeout(wait):
+            await self._event(self._reached, name).wait()
+
+
+class Stage:
+    """A server that runs. `client` speaks to it, `app` and `engine` are its inside."""
+
+    def __init__(self, app: App, gates: Gates, client: Client, server: uvicorn.Server) -> None:
+        self.app, self.gates, self.client, self.server = app, gates, client, server
+
+    @property
+    def engine(self) -> Any:
+        return self.app.engine
+
+    async def flush(self) -> None:
+        """Lose the live store."""
+        await flush(self.app)
+
+    async def archived(self, run_id: str) -> None:
+        await self.engine.archiver.run(run_id)
+
+
+async def flush(app: App) -> None:
+    live: Any = app.engine.ports.live
+    lost = live.lose() if isinstance(live, MemoryLive) else live.flush()
+    if lost is not None:
+        await lost
+
+
+# Waits that a person would not notice, so that tests do not either. Timing decides no test.
+QUICK: Mapping[str, Any] = {
+    "lease": 2.0,
+    "beat": 0.5,
+    "sweep": 0.4,
+    "reconcile": 0.1,
+    "keepalive": 0.5,
+    "cancel_grace": 1.0,
+    "drain_window": 0.2,
+    "drain_grace": 1.0,
+}
+
+
+@asynccontextmanager
+async def stage(
+    backend: str,
+    folder: Path,
+    agents: Sequence[playhead.Agent] | Callable[[Gates], Sequence[playhead.Agent]],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    kept: Ports | None = None,
+    **options: Any,
+) -> AsyncIterator[Stage]:
+    """Serve these agents on 127.0.0.1. `agents` may be a function that is given the gates."""
+    gates = Gates()
+    chosen = agents(gates) if callable(agents) else agents
+    made = Settings.load(data=folder, environ={}, **{**QUICK, **(settings or {})})
+    kind = MemoryApp if backend == "memory" else App
+    app = kind(chosen, settings=made, **options)
+    if isinstance(app, MemoryApp):
+        app.kept = kept
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    config = uvicorn.Config(app, lifespan="off", log_level="warning", timeout_graceful_shutdown=5, access_log=False)
+    server = uvicorn.Server(config)
+    async with app:
+        serving = asyncio.create_task(server._serve(sockets=[sock]))
+        while not server.started:
+            await asyncio.sleep(0.005)
+        try:
+            yield Stage(app, gates, Client("127.0.0.1", port), server)
+        finally:
+            await app.drain()
+            server.should_exit = True
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+            sock.close()
