@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from playhead.core.event import FactDraft
@@ -101,6 +102,11 @@ class Run:
     epoch: int = 0  # last one minted for the run's feed; 0: none yet
     minted_at: int = 0
     heartbeat_at: int | None = None  # of the owner's lease, filled when the run is read
+
+    @property
+    def value(self) -> Any:
+        """The result, decoded; None while there is none."""
+        return None if self.result is None else json.loads(self.result)
 
 
 @dataclass(frozen=True, slots=True)

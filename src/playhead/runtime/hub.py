@@ -71,6 +71,7 @@ class Hub:
         self._record = record
         self.on_first, self.on_empty = on_first, on_empty
         self.draining = False
+        self.streams = 0  # requests that are being served, whatever they wait for
         self.viewers: set[Viewer] = set()
         self.statistics: dict[str, int] = {}  # resyncs by reason, viewers that were closed by cause
         self._feeds: dict[Feed, LiveFeed] = {}

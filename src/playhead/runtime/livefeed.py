@@ -350,7 +350,6 @@ class LiveFeed:
         self.known = False
         self.ring = self.marks = self._snapshot = None
         self.text = TextView()
-        self._hub.count(reason)
         for viewer in list(self.viewers):
             viewer.reset(reason, ring.cursor(viewer.place.position) if ring else None)
 

@@ -1,0 +1,1 @@
+"""Stores behind the ports. They store and decide nothing; only the composition root names one."""

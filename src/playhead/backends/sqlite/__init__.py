@@ -1,0 +1,5 @@
+"""The embedded stores: the record and the live projections, a SQLite file each."""
+
+from playhead.backends.sqlite.record import SqliteRecord
+
+__all__ = ["SqliteRecord"]

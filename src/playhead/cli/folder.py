@@ -1,0 +1,105 @@
+"""The data folder from outside its server. The one module here that names a backend."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from playhead.backends.sqlite.lock import ServerInfo, find_server, read_server
+from playhead.errors import NoServer
+from playhead.interfaces import Archive, RunStore
+
+__all__ = ["Place", "ServerInfo", "damage", "find_server", "has_wal_reset_fault", "read_record", "read_server"]
+
+T = TypeVar("T")
+RECORD = "record.db"
+LIVE = "live.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the runs are: a data folder, or a server by its address. `keepalive` is what that server is set to."""
+
+    data: Path
+    url: str | None = None
+    keepalive: float = 15.0
+
+    @classmethod
+    def of(cls, data: Path | None, url: str | None) -> Place:
+        """What the options say, and the settings where they do not. Raises InvalidSetting."""
+        from playhead.settings import Settings
+
+        settings = Settings.load(data=data)
+        return cls(settings.data, url.rstrip("/") if url else None, settings.keepalive)
+
+    def find(self) -> str | None:
+        """The address of the server that runs now. A restarted one may have another."""
+        if self.url is not None:
+            return self.url
+        info = find_server(self.data)
+        return info.url.rstrip("/") if info is not None else None
+
+    def need(self) -> str:
+        """Likewise. Raises NoServer, which says how to start one."""
+        found = self.find()
+        if found is None:
+            raise NoServer(f"No server is running on {self.data}; start it with: playhead serve {self.option}")
+        return found
+
+    @property
+    def option(self) -> str:
+        """How a command line names this folder."""
+        return f"--data {shlex.quote(str(self.data))}"
+
+
+class Record(RunStore, Archive, Protocol):
+    """What reading commands may ask."""
+
+
+def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
+    """Look into the record of a folder that no server has. Nothing is written.
+
+    Raises NoServer where there is no record, StoreCorrupt, StoreTooNew, StoreUnavailable.
+    """
+    from playhead.backends.sqlite.record import SqliteRecord
+    from playhead.runtime.clock import SystemClock
+
+    path = place.data / RECORD
+    if not path.exists():
+        raise NoServer(
+            f"There are no runs in {place.data}, and no server; start it with: playhead serve {place.option}"
+        )
+
+    async def read() -> T:
+        record = await SqliteRecord.open_read_only(path, clock=SystemClock())
+        try:
+            return await look(record)
+        finally:
+            await record.close()
+
+    return asyncio.run(read())
+
+
+def damage(path: Path) -> str | None:
+    """The first damage in a database file, or None. Reads it all, writes nothing, and may run beside a server."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        return str(error)
+    return None if found == "ok" else " ".join(str(found).split())
+
+
+def has_wal_reset_fault() -> bool:
+    """Whether the SQLite of this Python has it."""
+    from playhead.backends.sqlite.file import has_wal_reset_fault as has
+
+    return has()
