@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,9 +65,13 @@ def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
 
     Raises NoServer where there is no record, StoreCorrupt, StoreTooNew, StoreUnavailable.
     """
+    import logging
+
     from playhead.backends.sqlite.record import SqliteRecord
     from playhead.runtime.clock import SystemClock
 
+    # What a store logs is for servers; a command has its one line.
+    logging.getLogger("playhead").addHandler(logging.NullHandler())
     path = place.data / RECORD
     if not path.exists():
         raise NoServer(
@@ -87,6 +90,8 @@ def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
 
 def damage(path: Path) -> str | None:
     """The first damage in a database file, or None. Reads it all, writes nothing, and may run beside a server."""
+    import sqlite3
+
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:

@@ -16,6 +16,7 @@ from playhead.core.sse import Parser
 from playhead.errors import NoServer, PayloadTooLarge, PlayheadError
 
 LIVENESS = 2.5  # keep-alives without a byte, after which a connection is taken for dead
+MAX_FAULTS = 8  # answers in a row that tell of a mistake in the server
 REMEMBERED = 10_000  # ids of events, so that none is shown twice after a resync
 HEADERS = {"Accept": "text/event-stream; client=playhead", "Cache-Control": "no-cache"}
 
@@ -54,6 +55,7 @@ class Follower:
         self._tries = 0
         self._told = 0.0  # seconds to stay away
         self._over = False
+        self._said: str | None = None
 
     def frames(self) -> Iterator[Frame]:
         """Raises NoServer if there is none at the beginning, NotFound, Forbidden and the like."""
@@ -62,13 +64,13 @@ class Follower:
             try:
                 yield from self._connection()
             except BROKEN as error:
-                self._notice(f"the connection is lost ({error or type(error).__name__})")
+                self._say(f"the connection is lost ({error or type(error).__name__})")
             except NoServer:
-                self._notice("no server is running; waiting for it")
+                self._say("no server is running; waiting for it")
             except PlayheadError as error:
                 if not error.retryable and not isinstance(error, PayloadTooLarge):
                     raise
-                self._notice(error.message)
+                self._say(error.message)
             if self._over:
                 return
             self._sleep(backoff(self._tries, self._told))
@@ -90,7 +92,7 @@ class Follower:
             parser = Parser(last_event_id=self.cursor)
             for chunk in stream.chunks():
                 for one in parser.feed(chunk):
-                    self._tries = 0
+                    self._tries, self._said = 0, None
                     yield from self._taken(Frame(one.event, one.id, _parsed(one.data)))
                     if self._over:
                         return
@@ -102,10 +104,16 @@ class Follower:
     def _refused(self, stream: Stream) -> None:
         answer = stream.whole()
         problem = problem_of(answer)
-        if answer.status < 500 and answer.status != 429:
+        if answer.status not in (429, 503) and (answer.status < 500 or self._tries >= MAX_FAULTS):
             raise problem
         self._told = retry_after(answer.headers)
-        self._notice(f"the server refuses for now ({problem.code})")
+        self._say(f"the server refuses for now ({problem.code})")
+
+    def _say(self, line: str) -> None:
+        """Once, until something has come again: whoever waits for a server need not be told at each try."""
+        if line != self._said:
+            self._said = line
+            self._notice(line)
 
     def _taken(self, frame: Frame) -> Iterator[Frame]:
         if frame.name == "message":
@@ -121,7 +129,7 @@ class Follower:
             self._over = True
         elif frame.name == "draining":
             self._told = _seconds(frame.data)
-            self._notice("the server is going down")
+            self._say("the server is going down")
         elif frame.name == "resync_required":
             yield from self._resynchronized(frame)
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-MAX_SUMMARY = 160  # characters
+MAX_SUMMARY = 160  # characters of a payload
+MAX_VALUE = 40  # and of one value in it; ids of ours fit
 STYLES: Mapping[str, str] = {
     "run_succeeded": "bold green",
     "run_failed": "bold red",
@@ -160,7 +161,8 @@ def summary(payload: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 1] + "…"
 
 
 def _words(snapshot: Mapping[str, Any]) -> list[str]:

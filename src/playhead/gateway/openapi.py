@@ -32,7 +32,7 @@ def spec() -> Traversable:
 def describe() -> dict[str, Any]:
     """The whole document. Reads the schemas, so it is made once, at the start."""
     folder = spec()
-    schemas = {name: _component(json.loads((folder / f"{name}.schema.json").read_text())) for name in SCHEMAS}
+    schemas = {name: _component(json.loads((folder / f"{name}.schema.json").read_text("utf-8"))) for name in SCHEMAS}
     return {
         "openapi": "3.1.1",
         "info": {

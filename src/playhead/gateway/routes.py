@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import HTTPConnection
 from starlette.routing import Route, Router
@@ -103,7 +103,7 @@ class Gateway:
             return await serve_stream(
                 request.scope,
                 receive,
-                send,
+                cast("Callable[[Any], Coroutine[Any, Any, None]]", send),  # every server's is a coroutine function
                 run=run,
                 hub=gate.engine.hub,
                 screens=gate.engine.screens,

@@ -317,7 +317,8 @@ class Publisher:
                 if self._archive is not None and batch:
                     await self._archive(self._run_id)
                 if self._epoch == epoch:
-                    self._acked_n = max(self._acked_n, write.last_n)
+                    if batch:  # a state alone says nothing of n: a new epoch begins without any
+                        self._acked_n = write.last_n
                     self._acked_state = version
                 self._sent(batch, version)
             case StaleVersion():

@@ -70,7 +70,7 @@ SELECT position, tag FROM entry
 SELECT feed FROM projection WHERE unarchived = 1 AND floor < position AND archived < position ORDER BY slot LIMIT ?
 
 -- name: aged
-SELECT feed FROM projection JOIN entry ON entry.slot = projection.slot AND entry.position = projection.floor + 1
+SELECT feed FROM projection CROSS JOIN entry ON entry.slot = projection.slot AND entry.position = projection.floor + 1
  WHERE at < ? ORDER BY archived > projection.floor DESC LIMIT ?
 
 -- name: outlived
@@ -120,4 +120,4 @@ SELECT id, token, name, length, final, truncated FROM part WHERE slot = ? ORDER 
 SELECT offset, data FROM piece WHERE part = ? ORDER BY offset
 
 -- name: lengths
-SELECT feed, part.token, name, length FROM part JOIN projection USING (slot)
+SELECT feed, part.token, name, length FROM projection CROSS JOIN part USING (slot)

@@ -112,9 +112,7 @@ def find(db: sqlite3.Connection, held: Held, event_id: str) -> tuple[int, str] |
     """Position and tag of a retained event."""
     marks = held.marks
     row = db.execute(SQL["find"], (held.slot, event_id, marks.floor, marks.position)).fetchone()
-    if row is None or type(row[1]) is not str:
-        return None
-    return row[0], row[1]
+    return (row[0], row[1]) if row is not None and _is_tag(row[1]) else None
 
 
 def part(db: sqlite3.Connection, held: Held, token: int, name: str) -> tuple[int, TextPart | None] | None:
@@ -165,7 +163,7 @@ def _held(row: tuple[Any, ...]) -> Held | None:
     )
     started_at, heartbeat_at, tag, status_name, state, _feed = row[_INTEGERS:]
     status = _STATUS.get(status_name) if type(status_name) is str else None
-    if status is None or type(tag) is not str or not _is_object(state):
+    if status is None or not _is_tag(tag) or not _is_object(state):
         return None
     if not floor <= position or not archived <= position or not floor_weight <= weight:
         return None
@@ -195,8 +193,8 @@ def _chain(feed: Feed, marks: Marks, low: int, wanted: int, rows: Sequence[tuple
             position == expected
             and (behind is None or prev == behind)
             and type(version) is int
-            and type(tag) is str
-            and type(prev) is str
+            and _is_tag(tag)
+            and _is_tag(prev)
             and type(event_id) is str
             and type(name) is str
             and _is_object(body)
@@ -215,6 +213,10 @@ def _part(name: object, token: object, row: Sequence[Any], data: bytes = b"") ->
     if type(name) is not str or type(token) is not int or type(length) is not int or length < 0:
         return None
     return TextPart(name, token, length, final=bool(final), truncated=bool(truncated), data=data)
+
+
+def _is_tag(value: object) -> bool:
+    return type(value) is str and len(value) == 12 and value.isalnum()
 
 
 def _is_object(value: object) -> bool:

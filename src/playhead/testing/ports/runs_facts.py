@@ -100,6 +100,8 @@ async def settling_counts_under_the_current_epoch_only(b: RecordBench) -> None:
     assert await b.store.outbox(10) == [feed]
     await b.store.settle(feed, minted.epoch, 1)
     assert await b.store.outbox(10) == []
+    await b.store.settle(feed, run.epoch, 1)
+    assert await b.store.outbox(10) == []
     await b.store.settle(run_feed(new_id(b.clock)), run.epoch, 1)
 
 

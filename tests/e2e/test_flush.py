@@ -1,0 +1,124 @@
+"""The live store is lost: at any moment, and no viewer sees anything but the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import playhead
+from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.wire import Stream
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+
+
+def working(gates: Gates) -> Sequence[playhead.Agent]:
+    @playhead.agent
+    async def worker(run: playhead.RunContext) -> str:
+        await run.event("work_begun", {"files": 3}, progress=10, current_step="read", total=3)
+        await run.text("The first ")
+        await gates.wait("running")
+        await run.update(progress=42, done=1, detail="one of three")
+        await run.text("half. ")
+        await run.flush()
+        await gates.wait("state")
+        decision = await run.ask({"title": "Go on?"})
+        await gates.wait("decided")
+        await run.event("work_ended", {"approved": decision.approved}, progress=100)
+        await gates.wait("last")
+        return "done"
+
+    return [worker]
+
+
+def visible(shown: dict[str, Any]) -> dict[str, Any]:
+    """What a person sees of a bootstrap and must not change when the live store is lost."""
+    keep = ("status", "progress", "current_step", "done", "total", "detail", "title", "attempt", "started_at")
+    return {
+        "snapshot": {name: shown["snapshot"][name] for name in keep},
+        "interrupts": [(one["id"], one["payload"]) for one in shown["interrupts"]],
+        "text": [(one["part"], one["attempt"], one["text"]) for one in shown["text"]],
+        "events": [(event["id"], event["type"]) for event in shown["events"]],
+    }
+
+
+async def after_flush(s: Stage, run_id: str, stream: Stream) -> Stream:
+    """Lose the live store; the stream ends in a resync with a reason. A new stream, from the bootstrap."""
+    await s.archived(run_id)
+    before = visible(await s.client.bootstrap(run_id))
+    await s.flush()
+    await stream.end()
+    [resync] = stream.named("resync_required")
+    assert resync["reason"] in ("epoch", "foreign", "ahead", "expired")
+    shown = await s.client.bootstrap(run_id)
+    assert visible(shown) == before
+    again = await s.client.open(run_id, shown["cursor"])
+    await again.until(lambda one: one.named("state"))
+    assert again.snapshot["progress"] == before["snapshot"]["progress"]
+    assert again.text() == "".join(text for _, _, text in before["text"])
+    await stream.close()
+    return again
+
+
+@pytest.mark.row("H-flush", "R6", "A16", "A21", "A35", "A36", "R38", "M-torn-write")
+async def test_a_lost_live_store_changes_nothing_that_a_viewer_sees(backend: str, tmp_path: Path) -> None:
+    async with stage(backend, tmp_path, working) as s:
+        run_id = await s.client.start("worker")
+        stream = await s.client.open(run_id)
+        for gate in ("running", "state"):
+            await s.gates.reached(gate)
+            stream = await after_flush(s, run_id, stream)
+            s.gates.open(gate)
+        await stream.type("approval_required")
+        stream = await after_flush(s, run_id, stream)
+        [question] = (await s.client.bootstrap(run_id))["interrupts"]
+        await s.client.post(f"/runs/{run_id}/interrupts/{question['id']}/decision", {"approved": True})
+        await s.gates.reached("decided")
+        stream = await after_flush(s, run_id, stream)
+        s.gates.open("decided")
+        await s.gates.reached("last")
+        stream = await after_flush(s, run_id, stream)
+        s.gates.open("last")
+        await stream.end()
+        assert stream.types[-1] == "run_succeeded"
+        await stream.close()
+
+        await s.archived(run_id)
+        await s.flush()
+        shown = await s.client.bootstrap(run_id)
+        assert shown["cursor"] is None
+        assert (shown["run"]["status"], shown["run"]["result"]) == ("succeeded", "done")
+        types = [event["type"] for event in shown["events"]]
+        assert types == [
+            "run_queued", "run_started", "attempt_started", "work_begun", "approval_required", "approval_decided",
+            "work_ended", "run_succeeded",
+        ]  # fmt: skip
+        assert len({event["id"] for event in shown["events"]}) == len(types)
+
+
+@pytest.mark.row("BR-08", "R38", "R39", "A32", "M-projection-expired", "M-reconnect-after-end")
+async def test_a_run_that_is_over_and_has_no_timeline_answers_from_the_record(backend: str, tmp_path: Path) -> None:
+    async with stage(backend, tmp_path, working) as s:
+        run_id = await s.client.start("worker")
+        async with s.client.stream(run_id) as stream:
+            await s.gates.reached("running")
+            await s.client.post(f"/runs/{run_id}/cancel")
+            await stream.end()
+        last = stream.cursor
+        async with s.client.stream(run_id, last) as again:
+            assert again.status == 204
+        async with s.client.stream(run_id, "end") as again:
+            assert again.status == 204
+        await s.flush()
+        await s.engine.hub.close()  # what it holds in memory is true, and would be served
+        async with s.client.stream(run_id) as bare:
+            await bare.end(2.0)
+        assert [(frame.event, frame.id) for frame in bare.frames][-2:] == [("message", None), ("end", "end")]
+        assert bare.types == ["run_cancelled"]
+        async with s.client.stream(run_id, last) as late:
+            await late.end(2.0)
+        assert [one["reason"] for one in late.named("resync_required")] == ["expired"]
+        assert late.events == []
