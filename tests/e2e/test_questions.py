@@ -64,7 +64,7 @@ async def test_ten_clicks_are_one_decision(backend: str, tmp_path: Path) -> None
         assert len({(a.json()["closed_at"], str(a.json()["decision"])) for a in answers}) == 1
         other = await s.client.post(path, {"approved": False})
         assert (other.status, other.json()["code"]) == (409, "already_decided")
-        assert other.json()["decision"]["approved"] is True
+        assert other.json()["details"]["decision"]["approved"] is True
         run = await s.client.ended(run_id)
         assert (run["result"], s.gates.calls) == ([[True, "ok", "local"]], 1)
         async with s.client.stream(run_id) as stream:

@@ -115,7 +115,7 @@ def cancel(run: Run, asked: Iterable[Interrupt], by: str, reason: str | None, at
 
 
 def lose(run: Run, asked: Iterable[Interrupt], at: int, partial: bytes | None = None) -> Change:
-    """What becomes of a run whose attempt lost its lease: eligible again, cancelled, interrupted, or out of attempts."""
+    """What becomes of a run that lost its lease: eligible again, cancelled, interrupted, or out of attempts."""
     if run.status.final or run.owner is None:
         return Change(run)
     crashes = run.crashes + 1

@@ -66,7 +66,6 @@ class NewRun:
     scope: str = ""
     dedupe: str | None = None
     digest: str = ""
-    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,6 @@ class Engine:
             scope=subject,
             dedupe=dedupe,
             digest=digest,
-            title=found.title,
         )
         run, created = await self.ports.record.create(new)
         if created:
