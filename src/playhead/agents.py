@@ -298,7 +298,10 @@ def _input_model(
     if function is None:
         return model or pydantic.create_model(name, __config__=pydantic.ConfigDict(extra="allow")), None
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    hints = get_type_hints(function)
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise InvalidRequest(f"The agent {name} is annotated with a type not found in its module: {error}") from None
     if len(parameters) == 1:
         only = hints.get(parameters[0].name)
         if inspect.isclass(only) and issubclass(only, pydantic.BaseModel):

@@ -6,47 +6,45 @@ It names no backend: whoever builds it brings the ports.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from playhead.core import payload as payloads
-from playhead.core.ids import EVERY_TENANT, Feed, is_id, is_key, is_label, uuid7
+from playhead.core import request
+from playhead.core.ids import EVERY_TENANT, Feed, is_id, uuid7
 from playhead.core.interrupt import Interrupt
 from playhead.core.redaction import Redactor
-from playhead.core.run import NewRun, Outcome, Policy, Run, Status
+from playhead.core.run import NewRun, Policy, Run, Status
 from playhead.core.snapshot import State
 from playhead.errors import (
-    AttemptLost,
     InvalidRequest,
     KeyConflict,
     NotFound,
     NotReady,
-    RunCancelled,
     StoreUnavailable,
     UnknownAgent,
 )
 from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore, Signal, TextChannel
 from playhead.runtime.archiver import Archiver
-from playhead.runtime.attempt import LiveAttempt, Stop
+from playhead.runtime.attempt import LiveAttempt
 from playhead.runtime.attempts import Attempts
 from playhead.runtime.bootstrap import Screens
+from playhead.runtime.claims import Claims
+from playhead.runtime.disconnect import DisconnectPolicy
 from playhead.runtime.dispatcher import Dispatcher, Listener
 from playhead.runtime.heartbeat import Heartbeat
 from playhead.runtime.hub import Hub, HubOptions
 from playhead.runtime.projector import Projector, quietly
 from playhead.runtime.publisher import Publisher, PublisherOptions
 from playhead.runtime.reconciler import Reconciler
+from playhead.runtime.supervise import forever
 from playhead.runtime.waiters import Waiters
-from playhead.runtime.worker import Callee, Worker, outcome_of
+from playhead.runtime.worker import Callee, Worker
 
 _log = logging.getLogger("playhead")
-_LABELS = 16
-_LABEL_TEXT = 256
 
 
 class AgentLike(Callee, Protocol):
@@ -161,6 +159,8 @@ class Engine:
             on_change=self._changed,
         )
         self.dispatcher = Dispatcher(ports.record, clock, listeners or {})
+        self.claims = Claims(ports.record, self.attempts, self.process)
+        self.disconnect = DisconnectPolicy(ports.record, clock, self._cancel_unwatched)
         self.hub = Hub(
             ports.record,
             ports.live,
@@ -169,11 +169,10 @@ class Engine:
             self.projector,
             clock,
             options=self.options.hub,
-            on_first=self._viewer_came,
-            on_empty=self._last_viewer_left,
+            on_first=self.disconnect.came,
+            on_empty=self.disconnect.left,
         )
         self.screens = Screens(ports.record, ports.archive, ports.live, ports.texts, self.projector)
-        self._leaving: dict[Feed, asyncio.Task[None]] = {}
         self._loops: list[asyncio.Task[None]] = []
         self.ready = False
         self.draining = False
@@ -194,7 +193,7 @@ class Engine:
         if self.options.archive != "off":
             loops["archiver"] = self.archiver.keep_archiving
         for name, loop in loops.items():
-            self._loops.append(asyncio.get_running_loop().create_task(_forever(name, loop), name=f"playhead-{name}"))
+            self._loops.append(asyncio.get_running_loop().create_task(forever(name, loop), name=f"playhead-{name}"))
         self.ready = True
 
     async def drain(self) -> None:
@@ -202,14 +201,15 @@ class Engine:
         if self.draining:
             return
         self.ready, self.draining = False, True
+        await self.disconnect.close()
         await asyncio.gather(
             self.hub.drain(self.options.drain_window),
             self.worker.drain(self.options.drain_grace),
-            self._drain_foreign(),
+            self.claims.drain(self.options.drain_grace),
         )
-        for task in (*self._loops, *self._leaving.values()):
+        for task in self._loops:
             task.cancel()
-        await asyncio.gather(*self._loops, *self._leaving.values(), return_exceptions=True)
+        await asyncio.gather(*self._loops, return_exceptions=True)
         await self.dispatcher.drain(2.0)
         await self.reconciler.round()
         if self.options.archive != "off":
@@ -239,10 +239,9 @@ class Engine:
         """
         if self.draining:
             raise NotReady
-        digest = _digest({"agent": agent, "input": given, "labels": dict(labels or {}), "key": key})
+        digest = request.digest({"agent": agent, "input": given, "labels": dict(labels or {}), "key": key})
+        request.checked_key(dedupe, "An idempotency key")
         if dedupe is not None:
-            if not is_key(dedupe):
-                raise InvalidRequest("An idempotency key is 1 to 255 visible ASCII characters.")
             before = await self.ports.record.find_dedupe(tenant, subject, dedupe)
             if before is not None:
                 if before.digest != digest:
@@ -257,8 +256,8 @@ class Engine:
             agent=agent,
             input=found.validate(given),
             policy=found.policy,
-            labels=_checked_labels(labels or {}),
-            key=_checked_key(key),
+            labels=request.checked_labels(labels or {}),
+            key=request.checked_key(key),
             scope=subject,
             dedupe=dedupe,
             digest=digest,
@@ -341,37 +340,11 @@ class Engine:
         """Events before one, from timeline and archive without a seam, as JSON."""
         return await self.screens.earlier(run, before, limit)
 
-    @asynccontextmanager
-    async def attempt(self, run_id: str, *, tenant: str = EVERY_TENANT) -> AsyncIterator[LiveAttempt]:
-        """Claim a queued run for the code in this block, which gets lease, fence and heartbeat.
-
-        The block's end is the run's: it succeeds (with the attempt's `result`, if set), or fails with what the block
-        raised. When the run is asked to stop, the block is cancelled and RunCancelled is raised from here; when the
-        fence is lost, AttemptLost. Raises NotFound, RunFinal, RunNotFree, NotReady.
-        """
+    def attempt(self, run_id: str, *, tenant: str = EVERY_TENANT) -> AbstractAsyncContextManager[LiveAttempt]:
+        """See `Claims.attempt`. Raises NotReady too."""
         if not self.ready:
             raise NotReady
-        run = await self.ports.record.claim(tenant, run_id, self.process)
-        attempt = await self.attempts.begin(run)
-        task = asyncio.current_task()
-        assert task is not None
-        body: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        attempt.on_stop = lambda why: None if body.done() else _cancel_soon(task)
-        try:
-            try:
-                yield attempt
-            except BaseException as error:
-                _settle(body, error)
-                if attempt.stopping is not None and isinstance(error, asyncio.CancelledError):
-                    task.uncancel()
-                    if attempt.stopping is Stop.LOST:
-                        raise AttemptLost(run_id=run.id, token=run.token) from None
-                    raise RunCancelled(run_id=run.id, why=attempt.stopping.value) from None
-                raise
-            else:
-                body.set_result(attempt.result)
-        finally:
-            await asyncio.shield(self._end_foreign(attempt, body))
+        return self.claims.attempt(run_id, tenant=tenant)
 
     # Inside.
 
@@ -410,99 +383,17 @@ class Engine:
             max_result=self.options.max_result,
         )
 
-    async def _end_foreign(self, attempt: LiveAttempt, body: asyncio.Future[object]) -> None:
-        try:
-            outcome: Outcome | None = outcome_of(attempt, body, attempt.stopping if body.cancelled() else None)
-            if outcome is not None:
-                await attempt.finish(outcome)
-        finally:
-            attempt.publisher.shut()
-            self.attempts.end(attempt)
-            self.dispatcher.wake()
-
-    async def _drain_foreign(self) -> None:
-        """Give attempts that are not the worker's the same grace."""
-        waited = 0.0
-        while len(self.attempts) and waited < self.options.drain_grace:
-            await asyncio.sleep(0.05)
-            waited += 0.05
-        for attempt in self.attempts.all():
-            attempt.stop(Stop.DRAIN)
-
     async def _committed(self, run_id: str) -> None:
         self._changed(run_id)
         await quietly(self.projector, run_id)
+
+    async def _cancel_unwatched(self, run_id: str) -> None:
+        await self.cancel(EVERY_TENANT, run_id, by="disconnect_policy", reason="the last viewer left")
 
     def _changed(self, run_id: str) -> None:
         self.waiters.wake(run_id)
         self.dispatcher.wake()
         self.worker.wake()
-
-    def _viewer_came(self, feed: Feed) -> None:
-        if (task := self._leaving.pop(feed, None)) is not None:
-            task.cancel()
-
-    def _last_viewer_left(self, feed: Feed) -> None:
-        if feed.kind == "run" and not self.draining and feed not in self._leaving:
-            task = self._leaving[feed] = asyncio.get_running_loop().create_task(self._cancel_unwatched(feed))
-            task.add_done_callback(
-                lambda done: self._leaving.pop(feed, None) if self._leaving.get(feed) is done else None
-            )
-
-    async def _cancel_unwatched(self, feed: Feed) -> None:
-        """The run's disconnect policy (law 9); `on_first` takes this back."""
-        run = await self.ports.record.get(EVERY_TENANT, feed.id)
-        if run is None or run.status.final or run.policy.cancel_after is None:
-            return
-        await self.clock.sleep(run.policy.cancel_after)
-        await self.cancel(EVERY_TENANT, run.id, by="disconnect_policy", reason="the last viewer left")
-
-
-async def _forever(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Keep a loop going: a fault in one round must not end all rounds."""
-    while True:
-        try:
-            await loop()
-            return
-        except Exception:
-            # Whatever it is, it is a fault of ours: say so loudly, and go on.
-            _log.exception("the %s loop failed and is started again", name)
-            await asyncio.sleep(1.0)
-
-
-def _cancel_soon(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-
-
-def _settle(body: asyncio.Future[object], error: BaseException) -> None:
-    if isinstance(error, asyncio.CancelledError):
-        body.cancel()
-    elif isinstance(error, StopIteration | StopAsyncIteration):
-        body.set_exception(RuntimeError(repr(error)))
-    else:
-        body.set_exception(error)
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    """Of the body as it was sent, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    if len(labels) > _LABELS:
-        raise InvalidRequest(f"A run has at most {_LABELS} labels.")
-    for name, value in labels.items():
-        if not isinstance(name, str) or not is_label(name):
-            raise InvalidRequest("A label's name is letters, digits, dot, dash and underscore, at most 64.")
-        if not isinstance(value, str) or len(value) > _LABEL_TEXT:
-            raise InvalidRequest(f"A label's value is text of at most {_LABEL_TEXT} characters.", label=name)
-    return {name: payloads.well_formed(value) for name, value in labels.items()}
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is not None and not is_key(key):
-        raise InvalidRequest("A key is 1 to 255 visible ASCII characters.")
-    return key
 
 
 def _cut(redactor: Redactor, words: str | None) -> str | None:

@@ -91,8 +91,9 @@ class Worker:
             working = [task for task, attempt in self._tasks.items() if attempt is None or not attempt.waiting]
             if working:
                 await asyncio.wait(working, timeout=grace)
-        for attempt in self._attempts.all():
-            attempt.stop(Stop.DRAIN)
+        for attempt in self._tasks.values():
+            if attempt is not None:
+                attempt.stop(Stop.DRAIN)
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=self._cancel_grace + 2.0)
 
