@@ -6,7 +6,7 @@ Names are imported when they are first used, so that `import playhead` loads no 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from playhead.version import __version__
 
 # Public name → the module that defines it.
 _EXPORTS: dict[str, str] = {

@@ -21,6 +21,8 @@ def house(tmp_path):
         (package / room / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "errors.py").touch()
+    (package / "version.py").touch()
+    (package / "cli" / "folder.py").touch()  # the one that may name a backend
     return package
 
 

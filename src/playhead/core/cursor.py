@@ -10,6 +10,7 @@ from playhead.core.ids import LIMIT
 END = "end"  # the id that `end` carries: a request with it is answered 204
 STOP = "stop"  # the id that a resync on a native stream carries, likewise
 
+_TAG = re.compile(r"[0-9a-f]{12}", re.ASCII)
 _CURSOR = re.compile(r"(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})\.([0-9a-f]{12})", re.ASCII)
 
 
@@ -32,6 +33,12 @@ def parse(text: str) -> Cursor | None:
     if epoch >= LIMIT or position >= LIMIT:
         return None
     return Cursor(epoch, position, found[3])
+
+
+def check_tag(text: str) -> None:
+    """Raise ValueError unless this is a tag, of which a cursor can be made."""
+    if not isinstance(text, str) or _TAG.fullmatch(text) is None:
+        raise ValueError(f"not a tag: {text!r:.80}")
 
 
 def tag(random: bytes) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from playhead.core import payload as payloads
-from playhead.core.ids import Feed, fact_id, is_name, iso, published_id
+from playhead.core.ids import Feed, check_whole, fact_id, is_name, iso, published_id
 from playhead.core.run import Status
 from playhead.core.sse import CONTROL_NAMES
 from playhead.errors import InvalidEventType
@@ -102,6 +102,9 @@ class Fact:
     started_at: int | None  # wall ms
     state: bytes | None
     at: int  # wall ms
+
+    def __post_init__(self) -> None:
+        check_whole(self.rev, self.token, self.at)
 
     @property
     def final(self) -> bool:

@@ -57,6 +57,17 @@ def uuid7(wall_ms: int, random: bytes) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def check_whole(*numbers: object) -> None:
+    """Raise ValueError unless each is a whole number from 0 that is exact in every reader.
+
+    Whatever is written passes here before any store sees it: a store that counts in doubles would take one token
+    for another, and one that takes text for a number would let anything pass afterwards.
+    """
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < LIMIT:
+            raise ValueError(f"not a whole number from 0 to 2^53 - 1: {number!r:.80}")
+
+
 def is_id(text: str) -> bool:
     """Whether this could be an id that the server made."""
     return _UUID.fullmatch(text) is not None

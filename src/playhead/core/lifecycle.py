@@ -12,7 +12,7 @@ from typing import Any
 
 from playhead.core import event as events
 from playhead.core.event import Fact, FactDraft
-from playhead.core.ids import Feed, iso_or_none
+from playhead.core.ids import Feed, check_whole, iso_or_none
 from playhead.core.interrupt import Interrupt, InterruptStatus
 from playhead.core.lease import backoff_ms
 from playhead.core.repair import next_epoch
@@ -44,6 +44,7 @@ def start(run: Run, process: str, at: int) -> Change:
     """Give the run to a new attempt. The caller has made sure that it is free (see `lease.may_start`)."""
     if run.status.final:
         raise RunFinal(run_id=run.id, status=run.status)
+    check_whole(run.token + 1)
     first = run.token == 0
     started = replace(
         run, status=Status.RUNNING, token=run.token + 1, owner=process, started_at=run.started_at or at, updated_at=at
@@ -62,6 +63,7 @@ def check_owner(run: Run, token: int) -> None:
     """Raise unless this token is the latest, and the run goes on, and the attempt was not given up or reaped."""
     if run.token != token:
         raise AttemptLost(run_id=run.id, token=token, latest=run.token)
+    check_whole(token)  # 1.0 and True are equal to 1, and are no tokens
     if run.status.final:
         raise RunFinal(run_id=run.id, status=run.status)
     if run.owner is None:

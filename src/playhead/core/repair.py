@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
+from playhead.core.ids import check_whole
 from playhead.core.run import Run
 from playhead.core.transition import Marks
 
@@ -48,4 +49,6 @@ def may_mint(last_epoch: int, minted_at: int, seen: int, at: int) -> bool:
 
 def next_epoch(last_epoch: int, at: int) -> int:
     """Epochs only grow, whatever the clock does."""
-    return max(last_epoch + 1, at)
+    epoch = max(last_epoch + 1, at)
+    check_whole(epoch)
+    return epoch

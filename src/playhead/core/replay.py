@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import pairwise
 
 from playhead.core.cursor import Cursor
 from playhead.core.event import Entry
@@ -44,6 +45,14 @@ def refusal(reader: Cursor, marks: Marks, following: Sequence[Entry]) -> Reason 
             return Reason.FOREIGN if entry.position == place.position + 1 else Reason.EXPIRED
         place = after(entry)
     return None
+
+
+def chained(entries: Sequence[Entry]) -> int:
+    """How many of these entries, from the first on, continue one another; all of them unless something was removed."""
+    for number, (entry, following) in enumerate(pairwise(entries), 1):
+        if not continues(after(entry), following):
+            return number
+    return len(entries)
 
 
 def after(entry: Entry) -> Cursor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from playhead.core.transition import Marks
@@ -20,6 +21,13 @@ class Retention:
     def hard_count(self) -> int:
         """Beyond this, entries go even when the archive lags, and the timeline has a hole."""
         return 4 * self.count
+
+
+def lifetime_ms(seconds: float) -> int:
+    """A time to live in milliseconds. Raises ValueError for one that would be over at once, or never."""
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds * 1000 < 1:
+        raise ValueError(f"no time to live: {seconds!r:.80}")
+    return round(seconds * 1000)
 
 
 def new_floor(marks: Marks, keep: Retention, *, aged: int, heavy: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from playhead.core.ids import Feed
+from playhead.core.ids import Feed, check_whole
 from playhead.core.transition import Guard, Marks, Reply, judge_guard
 
 MAX_PART = 1 << 20  # bytes; text beyond it is not kept, and the part says that it was cut
@@ -26,6 +26,10 @@ class TextWrite:
     data: bytes  # valid UTF-8
     final: bool = False  # nothing follows
     truncated: bool = False  # text beyond MAX_PART was left out
+
+    def __post_init__(self) -> None:
+        check_whole(self.offset)
+        check_whole(self.end)
 
     @property
     def end(self) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from playhead.core.cursor import Cursor
+from playhead.core.cursor import Cursor, check_tag
 from playhead.core.event import Entry, Event, Fact
-from playhead.core.ids import Feed
+from playhead.core.ids import Feed, check_whole
 from playhead.core.run import Status
 from playhead.core.snapshot import EMPTY, Snapshot
 
@@ -49,6 +49,9 @@ class Guard:
     acked_n: int = 0  # highest n and state version acknowledged to it in this epoch: a projection that has less
     acked_state: int = 0  # went back
 
+    def __post_init__(self) -> None:
+        check_whole(self.epoch, self.token, self.rev, self.acked_n, self.acked_state)
+
 
 @dataclass(frozen=True, slots=True)
 class Publish:
@@ -62,6 +65,14 @@ class Publish:
     state: bytes | None
     state_version: int
     at: int  # wall ms at the server
+
+    def __post_init__(self) -> None:
+        check_whole(self.first_n, self.state_version, self.at)
+        check_whole(self.last_n)
+        if len(self.tags) != len(self.events):
+            raise ValueError("not one tag for each event")
+        if self.state is not None and type(self.state) is not bytes:
+            raise ValueError("the state is not encoded")
 
     @property
     def last_n(self) -> int:
@@ -82,6 +93,10 @@ class Opening:
     started_at: int | None
     state: bytes | None
     at: int
+
+    def __post_init__(self) -> None:
+        check_whole(self.seen, self.epoch, self.rev, self.token, self.at)
+        check_tag(self.tag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +195,7 @@ def judge_guard(marks: Marks | None, guard: Guard) -> Reply | None:
 
 def judge_fact(marks: Marks | None, epoch: int, fact: Fact) -> Reply | None:
     """The first reason not to apply this fact under this epoch of the record, or None to apply it."""
+    check_whole(epoch)
     if marks is None or marks.epoch < epoch:
         return NeedsRebuild(marks.epoch if marks else 0)
     if marks.epoch > epoch:
@@ -288,6 +304,7 @@ def _following(marks: Marks, events: Sequence[Event], tags: Sequence[str]) -> tu
     entries: list[Entry] = []
     position, prev, version = marks.position, marks.tag, marks.version
     for event, tag in zip(events, tags, strict=True):
+        check_tag(tag)
         position, version = position + 1, version + 1
         entries.append(Entry(marks.epoch, position, tag, prev, version, event))
         prev = tag

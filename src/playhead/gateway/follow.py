@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from playhead.core import sse
 from playhead.core.cursor import Cursor, parse
 from playhead.core.ids import run_feed
-from playhead.core.replay import Reason, after, refusal
+from playhead.core.replay import Reason, after, chained, refusal
 from playhead.core.run import Run
 from playhead.errors import NotFound, StoreUnavailable
 from playhead.runtime import frames
@@ -131,8 +131,9 @@ class Follower:
         if reason is not None:
             return not await self._restart(reason, at)
         if view.entries:
-            self._cursor = after(view.entries[-1])
-            await self._tell([frames.event(after(entry), entry.data) for entry in view.entries])
+            whole = view.entries[: chained(view.entries)]
+            self._cursor = after(whole[-1])
+            await self._tell([frames.event(after(entry), entry.data) for entry in whole])
         else:
             # Everything is read, and the hub does not know this place: it missed something.
             self._cursor = at or view.marks.cursor

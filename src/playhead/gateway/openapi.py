@@ -10,11 +10,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-import playhead
 from playhead.core import payload as payloads
 from playhead.gateway import wire
 from playhead.gateway.auth import ACTIONS
 from playhead.gateway.gate import Call, Handler
+from playhead.version import __version__
 
 URN = "urn:playhead:spec:"
 SCHEMAS = ("agent", "bootstrap", "event", "interrupt", "problem", "run", "snapshot", "text")
@@ -26,7 +26,7 @@ _INTERRUPT_ID = {"name": "interrupt_id", "in": "path", "required": True, "schema
 def spec() -> Traversable:
     """The folder of schemas: inside the installed package, or beside `src` in a clone."""
     shipped = files("playhead") / "spec"
-    return shipped if shipped.is_dir() else Path(playhead.__file__).parents[2] / "spec"
+    return shipped if shipped.is_dir() else Path(__file__).parents[3] / "spec"
 
 
 def describe() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def describe() -> dict[str, Any]:
         "openapi": "3.1.1",
         "info": {
             "title": "playhead",
-            "version": playhead.__version__,
+            "version": __version__,
             "summary": "Durable, resumable live runs for AI agents.",
             "description": "PROTOCOL.md is the normative text. Every error is a problem by RFC 9457.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},

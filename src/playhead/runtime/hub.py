@@ -146,8 +146,11 @@ class Hub:
         viewers = sorted(self.viewers, key=lambda _: self.clock.random(4))
         steps = max(1, min(len(viewers), round(window * 20)))
         for part in range(steps):
+            if part:
+                await self.clock.sleep(window / steps)
             for viewer in viewers[part::steps]:
                 viewer.finish(frames.draining(self.jitter(self.options.retry)))
+        if self.viewers:  # sockets that were full when they were told
             await self.clock.sleep(window / steps)
         await self.close()
 

@@ -304,11 +304,15 @@ class LiveFeed:
             self._changed()
 
     def _take(self, view: View) -> None:
+        entries = view.entries
         if self.ring is None:
-            first = view.entries[0] if view.entries else None
+            # Should one be missing between them: what comes after the gap is what can be followed.
+            while (whole := replay.chained(entries)) < len(entries):
+                entries = entries[whole:]
+            first = entries[0] if entries else None
             base = Cursor(first.epoch, first.position - 1, first.prev) if first else view.marks.cursor
             self.ring = Ring(base, self._hub.options.ring_bytes)
-        for entry in view.entries:
+        for entry in entries[: replay.chained(entries)]:
             self._append(entry)
         self.marks = view.marks
         if self._snapshot is None or view.snapshot != self._snapshot:

@@ -22,6 +22,9 @@ _MINT_WAIT = 0.25  # seconds between two looks while another rebuilder's epoch i
 class Source(Protocol):
     """A live attempt in this process: it knows more than the record does."""
 
+    @property
+    def token(self) -> int: ...
+
     def state(self) -> bytes | None: ...
 
     def reopened(self, epoch: int, rev: int) -> None:
@@ -126,6 +129,8 @@ class Projector:
             if self.before_open is not None:
                 await self.before_open(run)
             source = self.sources.get(feed.id)
+            if source is not None and source.token != run.token:
+                source = None  # overtaken and not aware of it yet: nothing that it holds may be shown any more
             state = (source.state() if source else None) or run.state
             opening = Opening(
                 feed,

@@ -162,6 +162,10 @@ class Publisher:
     # What the projector and the attempt ask.
 
     @property
+    def token(self) -> int:
+        return self._token
+
+    @property
     def current(self) -> State:
         return self._state
 

@@ -105,7 +105,10 @@ class Reconciler:
         await self._record.prune(self._clock.wall_ms() - int(self._outbox_ttl * 1000))
 
     async def _partial(self, run: Run) -> bytes | None:
-        """What a lost attempt had said, as far as the live store still has it."""
+        """What a lost attempt had said, as far as the live store still has it.
+
+        Closed parts too: an attempt closes them on its way to an end that then was not recorded.
+        """
         try:
             parts = await self._texts.read_text(run_feed(run.id))
         except StoreUnavailable:
@@ -113,6 +116,6 @@ class Reconciler:
         said = [
             {"part": part.part, "text": part.data.decode(errors="replace")}
             for part in parts
-            if part.token == run.token and part.data and not part.final
+            if part.token == run.token and part.data
         ]
         return payloads.encode(said) if said else None

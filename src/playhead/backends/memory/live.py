@@ -11,8 +11,8 @@ from playhead.backends.local_signal import LocalSignal
 from playhead.core import transition
 from playhead.core.cursor import Cursor
 from playhead.core.event import Entry, Fact
-from playhead.core.ids import Feed
-from playhead.core.retention import Retention, new_floor
+from playhead.core.ids import Feed, check_whole
+from playhead.core.retention import Retention, lifetime_ms, new_floor
 from playhead.core.snapshot import Snapshot
 from playhead.core.text import TextApplied, TextPart, TextReply, TextWrite, judge_text
 from playhead.core.transition import Already, Applied, Marks, NeedsRebuild, Opening, Publish, Reply
@@ -78,8 +78,8 @@ class MemoryLive:
         self.signal = LocalSignal()
         self._clock = clock
         self._retention = retention
-        self._timeline_ttl = round(timeline_ttl * 1000)
-        self._snapshot_ttl = round(snapshot_ttl * 1000)
+        self._timeline_ttl = lifetime_ms(timeline_ttl)
+        self._snapshot_ttl = lifetime_ms(snapshot_ttl)
         self._lock = Lock()
         self._held: Copy = {}
 
@@ -186,6 +186,7 @@ class MemoryLive:
             return {feed: self._held[feed].marks for feed in feeds if feed in self._held}
 
     async def archived(self, feed: Feed, epoch: int, position: int) -> None:
+        check_whole(epoch, position)
         with self._lock:
             held = self._held.get(feed)
             if held is None or held.marks.epoch != epoch:

@@ -137,7 +137,7 @@ class SqliteFile:
         file = cls(path, schema=schema, **options)
         if has_wal_reset_fault() and not _fault_told.is_set():
             _fault_told.set()
-            log.warning("SQLite %s has the WAL reset fault; 3.51.3 and later do not.", sqlite3.sqlite_version)
+            log.info("SQLite %s has the WAL reset fault; 3.51.3 and later do not.", sqlite3.sqlite_version)
         for thread in file._readers:
             thread.start()
         try:

@@ -23,8 +23,8 @@ from playhead.backends.sqlite.file import SqliteFile
 from playhead.backends.sqlite.live_rows import SQL, Cache, DamagedProjection
 from playhead.backends.sqlite.live_writes import EXPIRED_AT_ONCE, TABLES, Done, LiveWrites
 from playhead.core.event import Fact
-from playhead.core.ids import Feed, parse_feed
-from playhead.core.retention import Retention
+from playhead.core.ids import Feed, check_whole, parse_feed
+from playhead.core.retention import Retention, lifetime_ms
 from playhead.core.text import TextPart, TextReply, TextWrite
 from playhead.core.transition import Marks, Opening, Publish, Reply
 from playhead.errors import PlayheadError, StoreCorrupt, StoreTooNew, StoreUnavailable
@@ -61,7 +61,7 @@ class SqliteLive:
         self._clock = clock
         self._retention = retention
         cache = Cache(first_stamp=int.from_bytes(clock.random(6), "big"))
-        self._writes = LiveWrites(retention, round(timeline_ttl * 1000), round(snapshot_ttl * 1000), cache)
+        self._writes = LiveWrites(retention, lifetime_ms(timeline_ttl), lifetime_ms(snapshot_ttl), cache)
         self._options = options
         self._file: SqliteFile | None = None  # None while it is being replaced, or could not be
         self._closed = False
@@ -127,6 +127,7 @@ class SqliteLive:
         return await self._read(lambda db: rows.stand(db, feeds))
 
     async def archived(self, feed: Feed, epoch: int, position: int) -> None:
+        check_whole(epoch, position)
         now = self._clock.wall_ms()
         await self._write(lambda db: self._writes.archived(db, feed, epoch, position, now), frees=True)
 
