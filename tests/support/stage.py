@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from playhead.backends.memory import MemoryLive, MemoryRecord
 
 import playhead
 from playhead.app import App
+from playhead.backends.memory import MemoryLive, MemoryRecord
 from playhead.runtime.engine import Ports
 from playhead.settings import Settings
 from tests.support.wire import Client

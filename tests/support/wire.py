@@ -64,6 +64,11 @@ class Stream:
         """The id of the last timeline frame."""
         return next((frame.id for frame in reversed(self.frames) if frame.event == "message"), None)
 
+    @property
+    def retry(self) -> int | None:
+        """The milliseconds to wait before coming back, as last told."""
+        return self._parser.retry
+
     def named(self, name: str) -> list[Any]:
         return [frame.data for frame in self.frames if frame.event == name]
 
@@ -169,6 +174,7 @@ class Client:
     host: str
     port: int
     headers: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""  # where the gateway is mounted
 
     async def call(
         self,
@@ -186,7 +192,7 @@ class Client:
         sent |= headers or {}
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
-            writer.write(_head(method, path, sent) + content)
+            writer.write(_head(method, self.prefix + path, sent) + content)
             async with asyncio.timeout(PATIENCE):
                 status, got = await _read_head(reader)
                 rest = await reader.read()
@@ -239,15 +245,23 @@ class Client:
         if buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, (self.host, self.port))
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, (self.host, self.port))
+        except BaseException:
+            sock.close()
+            raise
         limit = {} if buffer is None else {"limit": buffer}
         reader, writer = await asyncio.open_connection(sock=sock, **limit)
         sent = {"host": f"{self.host}:{self.port}", "accept": "text/event-stream", **self.headers}
         if cursor is not None:
             sent["last-event-id"] = cursor
-        writer.write(_head("GET", f"/runs/{run_id}/stream{query}", {**sent, **(headers or {})}))
-        async with asyncio.timeout(PATIENCE):
-            status, got = await _read_head(reader)
+        writer.write(_head("GET", f"{self.prefix}/runs/{run_id}/stream{query}", {**sent, **(headers or {})}))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                status, got = await _read_head(reader)
+        except BaseException:
+            writer.close()
+            raise
         return Stream(reader, writer, status, got)
 
     @asynccontextmanager
