@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from playhead import __version__
 from playhead.agents import Agent, AttemptContext, Listening
 from playhead.backends.sqlite.live import SqliteLive
 from playhead.backends.sqlite.lock import DataLock, ServerInfo
@@ -37,6 +36,7 @@ from playhead.runtime.clock import SystemClock
 from playhead.runtime.engine import Engine, EngineOptions, Ports
 from playhead.runtime.hub import HubOptions
 from playhead.settings import Settings
+from playhead.version import __version__
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -149,7 +149,7 @@ def _record(settings: Settings) -> Finding:
     try:
         going = read_record(Place(settings.data), look)
     except PlayheadError as error:
-        return Finding("record", "fail", error.message, "See docs/operations.md, or use the newest playhead.")
+        return Finding("record", "fail", error.message, "Use the newest playhead.")
     return Finding("record", "ok", f"{RECORD} is sound; {going} runs have not ended.")
 
 

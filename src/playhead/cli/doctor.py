@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from playhead import __version__
 from playhead.cli import output
 from playhead.settings import Settings
+from playhead.version import __version__
 
 Level = Literal["ok", "warn", "fail"]
 NEEDED = (

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from playhead.cli.folder import Place
-from playhead.cli.http import BROKEN, MAX_TOLD, Client, Stream, backoff, problem_of, retry_after
+from playhead.cli.http import BROKEN, Client, Stream, backoff, problem_of, retry_after
 from playhead.core.sse import Parser
 from playhead.errors import NoServer, PayloadTooLarge, PlayheadError
 
@@ -128,7 +128,6 @@ class Follower:
         if frame.name == "end":
             self._over = True
         elif frame.name == "draining":
-            self._told = _seconds(frame.data)
             self._say("the server is going down")
         elif frame.name == "resync_required":
             yield from self._resynchronized(frame)
@@ -165,11 +164,6 @@ class Follower:
         if len(self._seen) > REMEMBERED:
             self._seen.popitem(last=False)
         return True
-
-
-def _seconds(data: Any) -> float:
-    told = data.get("retry") if isinstance(data, dict) else None
-    return min(told / 1000, MAX_TOLD) if isinstance(told, int | float) and told > 0 else 0.0
 
 
 def _parsed(text: str) -> Any:

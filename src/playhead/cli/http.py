@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from playhead import __version__, errors
+from playhead import errors
 from playhead.cli.folder import Place
 from playhead.errors import InvalidRequest, NoServer, PlayheadError
+from playhead.version import __version__
 
 BASE = 0.25  # seconds; the first wait is somewhere below, each later one below twice as much
 CAP = 15.0

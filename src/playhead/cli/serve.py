@@ -112,7 +112,11 @@ def _run(app: App, server: Server, taken: socket.socket) -> int:
             await app.close()
 
     runner = asyncio.Runner(loop_factory=server.config.get_loop_factory())
-    runner.run(all_of_it())
+    try:
+        runner.run(all_of_it())
+    except BaseException:
+        runner.close()
+        raise
     if asyncio.all_tasks(runner.get_loop()):
         # An agent that does not stop when asked would hold up the end of the loop for ever; its run is recorded.
         sys.stdout.flush()
