@@ -122,3 +122,28 @@ async def test_a_run_that_is_over_and_has_no_timeline_answers_from_the_record(ba
             await late.end(2.0)
         assert [one["reason"] for one in late.named("resync_required")] == ["expired"]
         assert late.events == []
+
+
+@pytest.mark.row("M-event-before-state", "A34", "R15")
+async def test_no_event_is_shown_before_the_state_it_led_to(backend: str, tmp_path: Path) -> None:
+    def agents(gates: Gates) -> Sequence[playhead.Agent]:
+        @playhead.agent
+        async def stepper(run: playhead.RunContext) -> None:
+            for i in range(1, 31):
+                await run.event("step_taken", {"i": i}, progress=i)
+            await run.ask({"title": "Enough?"})
+
+        return [stepper]
+
+    # Between two ticks of this feed all of it happens: only the events bring their state along.
+    async with stage(backend, tmp_path, agents, settings={"tick": 3_600.0}) as s:
+        run_id = await s.client.start("stepper")
+        async with s.client.stream(run_id) as stream:
+            await stream.type("approval_required")
+            progress, status = -1.0, ""
+            for frame in stream.frames:
+                if frame.event == "state":
+                    progress, status = frame.data["snapshot"]["progress"] or 0, frame.data["snapshot"]["status"]
+                elif frame.event == "message" and frame.data["type"] == "step_taken":
+                    assert progress >= frame.data["payload"]["i"]
+            assert status == "waiting"

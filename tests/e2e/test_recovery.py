@@ -112,7 +112,7 @@ async def free_now(s: Stage, run_id: str) -> bool:
     return True
 
 
-@pytest.mark.row("BR-35", "A8", "A10", "A37", "R22")
+@pytest.mark.row("BR-35", "A8", "A10", "A37", "R22", "S1-5")
 async def test_a_stale_attempt_writes_nothing_anywhere(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, holding) as s:
         old, new = await two_attempts(s)

@@ -235,7 +235,7 @@ async def test_reserved_and_hostile_types_are_refused(backend: str, tmp_path: Pa
         assert {frame.event for frame in stream.frames} <= {"message", "state", "text", "end"}
 
 
-@pytest.mark.row("BR-82", "R16")
+@pytest.mark.row("BR-82", "R16", "S1-12")
 async def test_secrets_reach_no_store_and_no_stream(
     backend: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

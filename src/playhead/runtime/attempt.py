@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
@@ -187,6 +188,10 @@ class LiveAttempt:
         words = error.message if isinstance(error, PlayheadError) else f"{type(error).__name__}: {error}"
         safe = self._redactor.value(payloads.well_formed(words))
         return Outcome(Status.FAILED, failure=Failure(code, str(safe)[:_MESSAGE]))
+
+    def trace(self, error: BaseException) -> str:
+        """Where an agent failed, for the log: its words, and the lines of its code, may hold a secret."""
+        return str(self._redactor.value(payloads.well_formed("".join(traceback.format_exception(error)))))
 
     async def _close_up(self, outcome: Outcome) -> None:
         state = "interrupted" if outcome.failure is None else "failed"

@@ -38,6 +38,7 @@ class Screen:
     body: bytes
     run: Run
     cursor: Cursor | None = None
+    version: int = -1  # of the snapshot shown
     text: Mapping[tuple[int, str], tuple[int, bool]] = field(default_factory=dict)  # end and final of each part shown
 
 
@@ -100,7 +101,9 @@ class Screens:
             )
         )
         ends = {(part.token, part.part): (part.length, part.final) for part in parts}
-        return Screen(body, run, view.marks.cursor if view else None, ends)
+        if view is None:
+            return Screen(body, run)
+        return Screen(body, run, view.marks.cursor, view.snapshot.version, ends)
 
     async def earlier(self, run: Run, before: str | None, limit: int) -> bytes:
         """Up to `limit` events before the event of this id (None: the newest), oldest first."""

@@ -57,6 +57,8 @@ class LiveFeed:
         self._state_number = 0
         self._state_at = float("-inf")
         self._state_due = False
+        self._told: tuple[object, ...] | None = None  # what that frame says of the run, apart from counts and times
+        self._led = False  # events came since, and the state that they led to may be untold
         self._owed: dict[Place, Owed | None] = {}
         self._here: Place | None = None
         self._added = False
@@ -87,6 +89,11 @@ class LiveFeed:
             raise StoreUnavailable
         if self.erased:
             raise NotFound
+
+    @property
+    def version(self) -> int:
+        """Of the snapshot that is known here."""
+        return self._snapshot.version if self._snapshot else 0
 
     def agrees(self, run: Run) -> bool:
         """Whether the record's row and what is known here need no repair."""
@@ -130,7 +137,9 @@ class LiveFeed:
         if self.ring is None or self.marks is None or events is None:
             return None
         parts = [frames.text(*piece) for piece in self.text.since(place.ends)]
-        if place.state != self._state_number:
+        if place.state < 0 and self._snapshot is not None:
+            parts.append(self._current())  # what the others were given last may be older than this viewer's screen
+        elif place.state != self._state_number:
             parts.append(self._state)
         parts += events
         last = self.marks.final and self.ring.position >= self.marks.position
@@ -175,7 +184,7 @@ class LiveFeed:
         """What the store must have reached, if it is asked after this call."""
         return (
             self.ring.position if self.ring else 0,
-            self._snapshot.version if self._snapshot else 0,
+            self.version,
             self.text.ends,
         )
 
@@ -321,6 +330,7 @@ class LiveFeed:
     def _append(self, entry: Entry) -> None:
         assert self.ring is not None
         self.ring.append(entry.tag, frames.event(replay.after(entry), entry.data))
+        self._led = True
 
     def _note(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -338,10 +348,13 @@ class LiveFeed:
         self._idle = 0
         if self._state_due and self._snapshot is not None:
             now = self._hub.clock.steady()
-            # The final state goes out before the end: there is no later tick.
-            if flush or self._snapshot.status.final or now - self._state_at >= self._hub.options.tick:
+            says = (self._snapshot.status, self._snapshot.attempt, self._snapshot.state)
+            # No viewer sees an event before the state that it led to, and the final one before the end.
+            if flush or (self._led and says != self._told) or now - self._state_at >= self._hub.options.tick:
                 self._state, self._state_at, self._state_due = self._current(), now, False
                 self._state_number += 1
+                self._told = says
+                self._led = False
             else:
                 self._hub.tick(self)
         self._owed.clear()

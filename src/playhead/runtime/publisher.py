@@ -305,13 +305,15 @@ class Publisher:
     async def _send_events(self) -> None:
         batch = self._pending[:_BATCH]
         version = self._state_version
+        # With a state that is known there, the store would refuse the events for it.
+        state = self._encoded if version > self._acked_state else None
         write = Publish(
             self._feed,
             self._guard(),
             batch[0].n if batch else self._n + 1,
             tuple(one.event for one in batch),
             tuple(self._projector.tag() for _ in batch),
-            self._encoded,
+            state,
             version,
             self._clock.wall_ms(),
         )
@@ -326,6 +328,8 @@ class Publisher:
                     self._acked_state = version
                 self._sent(batch, version)
             case StaleVersion():
+                if self._epoch == epoch:
+                    self._acked_state = version
                 self._sent([], version)
                 if batch:
                     self._owe_state()

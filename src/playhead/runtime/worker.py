@@ -164,5 +164,5 @@ def outcome_of(attempt: LiveAttempt, work: asyncio.Future[object] | None, why: S
         return Outcome(Status.FAILED, failure=Failure("agent_cancelled", "The agent cancelled itself."))
     if error is None:
         return attempt.succeeded(work.result())
-    _log.info("run %s attempt %d failed", *attempt.key, exc_info=error)
+    _log.info("run %s attempt %d failed:\n%s", *attempt.key, attempt.trace(error))
     return attempt.failed(error)
