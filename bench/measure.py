@@ -42,7 +42,7 @@ def line(process: subprocess.Popen[str]) -> Any:
     assert process.stdout is not None
     text = process.stdout.readline()
     if not text:
-        raise SystemExit(f"{process.args} ended without an answer")
+        raise SystemExit(f"{process.args!r} ended without an answer")
     return json.loads(text)
 
 

@@ -12,9 +12,11 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import redis.asyncio as redis
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -46,7 +48,7 @@ class Server:
             yield ": open\n\n"
             last = "$"
             while True:
-                batches = await self.redis.xread({EVENTS: last}, count=100, block=15_000)
+                batches: Any = await self.redis.xread({EVENTS: last}, count=100, block=15_000)
                 found = batches[0][1] if batches else []
                 for entry_id, fields in found:
                     last = entry_id.decode()
@@ -86,4 +88,4 @@ class Server:
 
 
 if __name__ == "__main__":
-    asyncio.run(Server(int(sys.argv[2])).main(int(sys.argv[1])))
+    uvloop.run(Server(int(sys.argv[2])).main(int(sys.argv[1])))

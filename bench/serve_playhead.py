@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 import playhead
-from playhead.settings import Settings
 from bench.measure import rss_bytes
+from playhead.settings import Settings
 
 commands: asyncio.Queue[tuple[int, int, float]] = asyncio.Queue()
 
@@ -33,9 +35,8 @@ async def pulse(run: playhead.RunContext) -> None:
         before = time.process_time()
         while events > 0:
             many = min(burst, events)
-            await asyncio.gather(
-                *(run.event("mark_set", {"n": sent + i, "pad": "x" * 60}) for i in range(1, many + 1))
-            )
+            marks = ({"n": sent + i, "pad": "x" * 60} for i in range(1, many + 1))
+            await asyncio.gather(*(run.event("mark_set", mark) for mark in marks))
             sent, events = sent + many, events - many
             await asyncio.sleep(pause)
         print(json.dumps({"cpu": time.process_time() - before, "sent": sent}), flush=True)
@@ -51,7 +52,7 @@ async def read_commands() -> None:
         elif words[0] == "cpu":
             print(json.dumps({"cpu": time.process_time()}), flush=True)
         elif words[0] == "rss":
-            print(json.dumps({"rss": rss_bytes(0 or __import__("os").getpid())}), flush=True)
+            print(json.dumps({"rss": rss_bytes(os.getpid())}), flush=True)
 
 
 async def main() -> None:
@@ -70,5 +71,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    uvloop = __import__("uvloop") if "--uvloop" in sys.argv else None
-    uvloop.run(main()) if uvloop else asyncio.run(main())
+    uvloop.run(main())

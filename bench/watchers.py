@@ -25,20 +25,19 @@ def main() -> None:
         sock.sendall(head)
         sock.setblocking(False)
         tails[sock] = b""
-        selector.register(sock, selectors.EVENT_READ)
+        selector.register(sock, selectors.EVENT_READ, sock)
     selector.register(sys.stdin, selectors.EVENT_READ)
     keep = len(mark) - 1
     answered: set[socket.socket] = set()
     while True:
         for key, _ in selector.select():
-            if key.fileobj is sys.stdin:
+            if key.data is None:
                 word = sys.stdin.readline().strip()
                 if word in ("", "quit"):
                     return
                 print(json.dumps({"seen": seen}), flush=True)
                 continue
-            sock = key.fileobj
-            assert isinstance(sock, socket.socket)
+            sock = key.data
             try:
                 data = sock.recv(262_144)
             except BlockingIOError:
