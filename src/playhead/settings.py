@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -19,6 +20,23 @@ class InvalidSetting(PlayheadError):
 
 
 ArchiveMode = Literal["off", "async", "sync"]
+
+# Every other number is more than 0: a period, a bound or a time to live of 0 stops or loses everything.
+_MAY_BE_ZERO = frozenset(
+    {
+        "port",
+        "cancel_grace",
+        "drain_window",
+        "drain_grace",
+        "state_flush",
+        "text_flush",
+        "text_bytes",
+        "pending_publishes",
+        "pending_bytes",
+        "max_streams",
+    }
+)
+_MOST = {"port": 65_535}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +80,17 @@ class Settings:
     pending_bytes: int = 1 << 20
     max_body: int = 1 << 20
     max_result: int = 8 << 20
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float):
+                zero = field.name in _MAY_BE_ZERO
+                if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+                    least = "0 or more" if zero else "more than 0"
+                    raise InvalidSetting(f"{field.name} is {least}, not {value!r}.", setting=field.name)
+                if value > _MOST.get(field.name, value):
+                    raise InvalidSetting(f"{field.name} is at most {_MOST[field.name]}.", setting=field.name)
 
     @classmethod
     def load(cls, file: Path | None = None, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from playhead.core import payload as payloads
-from playhead.core.ids import Feed, check_whole, fact_id, is_name, iso, published_id
+from playhead.core.ids import Feed, check_whole, fact_id, is_id, is_name, iso, published_id
 from playhead.core.run import Status
 from playhead.core.sse import CONTROL_NAMES
 from playhead.errors import InvalidEventType
@@ -48,6 +50,9 @@ FACT_TYPES = frozenset(
         *FINAL_TYPES.values(),
     }
 )
+
+# In the place of an event that cannot be read any more; nobody publishes it.
+UNREADABLE = "event_unreadable"
 
 # A browser's EventSource gives these names a meaning of its own.
 _BROWSER_NAMES = frozenset({"error", "open", "message"})
@@ -119,7 +124,7 @@ def check_type(name: str) -> str:
     """Return `name` if an agent may publish it. Raises InvalidEventType."""
     if not isinstance(name, str) or not is_name(name):
         raise InvalidEventType(type=payloads.well_formed(str(name))[:80])
-    if name in FACT_TYPES or name in CONTROL_NAMES or name in _BROWSER_NAMES:
+    if name in FACT_TYPES or name in CONTROL_NAMES or name in _BROWSER_NAMES or name == UNREADABLE:
         raise InvalidEventType(f"The event type {name} is reserved.", type=name)
     return name
 
@@ -133,6 +138,31 @@ def numbered(draft: FactDraft, feed: Feed, rev: int, *, started_at: int | None, 
     """Give a fact its number and encode it."""
     event = _encode(fact_id(feed, rev), draft.type, feed.id, draft.token, draft.payload, at)
     return Fact(feed, rev, event, draft.status, draft.token, started_at, draft.state, at)
+
+
+def readable(feed: Feed, event: Event) -> Event:
+    """The event as a store gave it back; one whose body is no JSON object becomes a placeholder with its id.
+
+    A reader passes over a placeholder. It would stop at the bytes themselves, and again whenever it came back.
+    """
+    if _is_object(event.body):
+        return event
+    token = event.id.removeprefix(f"{feed.id}:").partition(":")[0]
+    made_at = int(feed.id.replace("-", "")[:12], 16) if is_id(feed.id) else 0  # the run's; the event's own is lost
+    was = {"type": event.type if is_name(event.type) else None}
+    attempt = int(token) if token.isascii() and token.isdecimal() and len(token) < 17 else 0
+    return _encode(event.id, UNREADABLE, feed.id, attempt, was, made_at)
+
+
+def _is_object(body: object) -> bool:
+    """Whether this is a JSON object in one line, with something in it."""
+    if not isinstance(body, bytes) or b"\n" in body or b"\r" in body:
+        return False
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and bool(value)
 
 
 def _encode(event_id: str, name: str, run_id: str, token: int, payload: object, at: int) -> Event:

@@ -68,6 +68,7 @@ class Follower:
         "_run",
         "_screens",
         "_state",
+        "_version",
         "viewer",
     )
 
@@ -78,6 +79,7 @@ class Follower:
         self._begun = False  # it was told state and text once
         self._ends = NOTHING
         self._state = -1
+        self._version = -1  # of the snapshot on the screen that it was shown
         self._resynced = float("-inf")
         self.viewer = viewer_of(self.resync)
 
@@ -118,6 +120,10 @@ class Follower:
             at = self._cursor = ring.cursor(ring.base)
         if at is not None and ring.cursor(at.position) == at:
             if self._begun:
+                if live.version < self._version:
+                    self._version = -1  # looked at once: a store that went back has no more
+                    await live.read_again()
+                    return False
                 self.viewer.start(Place(at.position, self._ends, self._state))
                 return True
             self._cursor = ring.tip
@@ -186,7 +192,8 @@ class Follower:
                 await self._push(said + frames.end(screen.run.id, screen.run.status), last=True)
                 return False
             await self._push(said)
-            self._cursor, self._ends, self._state, self._begun = screen.cursor, Ends(screen.text), -1, True
+            self._cursor, self._ends, self._begun = screen.cursor, Ends(screen.text), True
+            self._state, self._version = -1, screen.version
             return True
         return False
 

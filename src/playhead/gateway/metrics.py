@@ -57,7 +57,7 @@ class Metrics:
 
 
 class _HubNumbers(Collector):
-    """What the hub counts by itself: resyncs by reason, closed viewers by cause, lost hints."""
+    """What the hub counts by itself: resyncs by reason, closed viewers by cause, lost hints; and its loop's halts."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -65,6 +65,9 @@ class _HubNumbers(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "playhead_feeds_live", "Feeds that have viewers here, or had just now.", self._hub.feeds
+        )
+        yield CounterMetricFamily(
+            "playhead_loop_blocked", "Times that the event loop stood still.", self._hub.pulse.blocked
         )
         counted = CounterMetricFamily("playhead_hub", "What happened to viewers, by kind.", labels=["kind"])
         for kind, number in sorted(self._hub.statistics.items()):

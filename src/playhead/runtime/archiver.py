@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
+from playhead.core.event import Event
 from playhead.core.ids import Feed, run_feed
 from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
@@ -52,6 +54,11 @@ class Archiver:
         finally:
             if not lock.locked():
                 self._busy.pop(feed, None)
+
+    async def keep(self, run: Run, lacking: Sequence[Event]) -> None:
+        """Archive events that never came to the timeline, behind the facts that the record knows."""
+        await self.facts(run)
+        await self._archive.append(run_feed(run.id), [(event, 0) for event in lacking])
 
     async def facts(self, run: Run) -> None:
         """Archive the run's facts from the record, before its timeline is emptied: a lost one may have held them."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
 from playhead.core import payload as payloads
+from playhead.core.event import Event
 from playhead.core.ids import EVERY_TENANT, uuid7
 from playhead.core.interrupt import Interrupt, Question
 from playhead.core.redaction import Redactor
@@ -51,11 +52,12 @@ class LiveAttempt:
         clock: Clock,
         redactor: Redactor,
         make_publisher: Callable[[Run, State, Callable[[], None]], Publisher],
+        keep: Callable[[Run, Sequence[Event]], Awaitable[None]],
         max_result: int = 8 << 20,
     ) -> None:
         self.run = run
         self._record, self._projector, self._waiters, self._clock = record, projector, waiters, clock
-        self._redactor, self._max_result = redactor, max_result
+        self._redactor, self._max_result, self._keep = redactor, max_result, keep
         before = decode_state(run.state)
         # A new attempt starts its work over; what names the run stays.
         state = State(title=before.title or title, subtitle=before.subtitle)
@@ -201,7 +203,9 @@ class LiveAttempt:
             if not outcome.released:
                 self.publisher.close_parts()
                 self.publisher.set_state({"current_step": None, "next_action": None})
-            await self.publisher.flush()
+            lacking = await self.publisher.settle()
+            if lacking and not self.publisher.closed:
+                await self._surely(lambda: self._keep(self.run, lacking), final=True)
         except AttemptLost:
             pass  # the projection refuses us; whether the run is ours to end, the record says
 

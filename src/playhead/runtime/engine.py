@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from playhead.core import payload as payloads
 from playhead.core import request
-from playhead.core.ids import EVERY_TENANT, Feed, is_id, uuid7
+from playhead.core.event import Event
+from playhead.core.ids import EVERY_TENANT, Feed, is_id, run_feed, uuid7
 from playhead.core.interrupt import Interrupt
 from playhead.core.redaction import Redactor
 from playhead.core.run import NewRun, Policy, Run, Status
@@ -380,8 +381,17 @@ class Engine:
             clock=self.clock,
             redactor=self._redactor,
             make_publisher=make_publisher,
+            keep=self._keep,
             max_result=self.options.max_result,
         )
+
+    async def _keep(self, run: Run, lacking: Sequence[Event]) -> None:
+        """Archive the events that the live store does not take. Its timeline lacks them and must not count as whole:
+        under a new epoch it will be rebuilt, or dropped if the run has ended."""
+        now = await self.ports.record.get(EVERY_TENANT, run.id) or run
+        minted = await self.ports.record.mint_epoch(run_feed(run.id), now.epoch)
+        if self.options.archive != "off":
+            await self.archiver.keep(minted or now, lacking)
 
     async def _committed(self, run_id: str) -> None:
         self._changed(run_id)

@@ -19,6 +19,7 @@ from playhead.interfaces import Clock, Hint, ProjectionStore, RunStore, Signal, 
 from playhead.runtime import frames
 from playhead.runtime.livefeed import LiveFeed
 from playhead.runtime.projector import Projector
+from playhead.runtime.pulse import Pulse
 from playhead.runtime.subscription import Viewer, message
 
 _log = logging.getLogger("playhead.hub")
@@ -73,6 +74,7 @@ class Hub:
         self.draining = False
         self.streams = 0  # requests that are being served, whatever they wait for
         self.viewers: set[Viewer] = set()
+        self.pulse = Pulse()
         self.statistics: dict[str, int] = {}  # resyncs by reason, viewers that were closed by cause
         self._feeds: dict[Feed, LiveFeed] = {}
         self._empty: dict[Feed, float] = {}  # since when
@@ -136,9 +138,9 @@ class Hub:
     async def run(self) -> None:
         """Sweep and keep alive, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            sweeping = group.create_task(self._sweep())
+            sweeping, beating = group.create_task(self._sweep()), group.create_task(self.pulse.beat())
             await self._keep_alive()
-            await sweeping
+            await asyncio.gather(sweeping, beating)
 
     async def drain(self, window: float) -> None:
         """Close every stream, spread over the window, each with its own time to come back; then close."""

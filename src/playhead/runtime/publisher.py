@@ -2,7 +2,7 @@
 
 What one tick of the event loop brings goes out in one write. An event is acknowledged when it is in the projection;
 state and text are not waited for. While the store is down nothing waits: up to `pending` events or `pending_bytes`
-are kept, and beyond that all are dropped and the timeline is rebuilt with an honest hole (law 3).
+are kept, and beyond that all but the newest are dropped and the timeline is rebuilt with an honest hole (law 3).
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class Publisher:
         self._state_due = 0.0  # loop time
         self._urgent = False  # somebody waits for all to be sent: no window counts
         self._flushers: list[asyncio.Future[None]] = []
+        self._pause: asyncio.Future[None] | None = None  # before the next look at a store that is down
         self._hole = False
         self.down = False
         self.closed = False  # refused by the fence, or shut
@@ -199,9 +200,18 @@ class Publisher:
             self._flushers.append(waiter)
             await waiter
 
+    async def settle(self) -> list[Event]:
+        """Try once more to send all, also to a store that was down; the events that it still lacks."""
+        if self.down:
+            self.down = False
+            self._try_now()
+        await self.flush()
+        return [one.event for one in self._pending]
+
     def shut(self) -> None:
         """Send nothing more; who waits for an acknowledgement is let go."""
         self.closed = True
+        self._try_now()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -238,6 +248,10 @@ class Publisher:
         self._drainer = asyncio.get_running_loop().create_task(self._drain())
         self._drainer.add_done_callback(self._drained)
 
+    def _try_now(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+
     def _owes(self) -> bool:
         return bool(self._pending) or self._state_owed > 0 or bool(self.parts.owed())
 
@@ -271,7 +285,8 @@ class Publisher:
                 self.down = True
                 self._release()
                 self._wake_flushers()
-                await self._clock.sleep(backoff)
+                self._pause = asyncio.ensure_future(self._clock.sleep(backoff))
+                await asyncio.wait({self._pause})
                 backoff = min(2 * backoff, _BACKOFF[1])
 
     def _drained(self, task: asyncio.Task[None]) -> None:
@@ -384,8 +399,8 @@ class Publisher:
 
     def _drop_pending(self) -> None:
         self._release()
-        self._pending.clear()
-        self._pending_bytes = 0
+        del self._pending[:-1]  # the number of the newest shows that those before it are missing
+        self._pending_bytes = sum(len(one.event.body) for one in self._pending)
         self._hole = True
 
     def _release(self) -> None:

@@ -14,6 +14,7 @@ from playhead.runtime.attempt import LiveAttempt, Stop
 from playhead.runtime.attempts import Attempts
 
 _log = logging.getLogger("playhead.worker")
+_DRAIN_GRACE = 1.0  # seconds for an agent to stop once the drain's grace is over
 
 
 class Callee(Protocol):
@@ -95,7 +96,7 @@ class Worker:
             if attempt is not None:
                 attempt.stop(Stop.DRAIN)
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=self._cancel_grace + 2.0)
+            await asyncio.wait(list(self._tasks), timeout=_DRAIN_GRACE + 2.0)
 
     async def _work(self, run: Run) -> None:
         attempt = await self._attempts.begin(run)
@@ -121,7 +122,9 @@ class Worker:
         if work.done():
             return outcome_of(attempt, work, None)
         work.cancel()
-        await asyncio.wait({work}, timeout=self._cancel_grace)
+        # A server that stops gave its grace before; what it has left is for recording the end.
+        grace = min(_DRAIN_GRACE, self._cancel_grace) if attempt.stopping is Stop.DRAIN else self._cancel_grace
+        await asyncio.wait({work}, timeout=grace)
         if work.done():
             return outcome_of(attempt, work, attempt.stopping)
         self._leave_behind(work, attempt)

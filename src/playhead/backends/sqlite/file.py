@@ -209,6 +209,8 @@ class SqliteFile:
             timeout=BUSY_MS / 1000,
             factory=self._factory,
         )
+        # What rows and texts come back as is said here once, and by nobody's defaults.
+        connection.row_factory, connection.text_factory = None, str
         try:
             connection.execute("PRAGMA temp_store = MEMORY")  # the savepoints' undo pages stay off the disk
             connection.execute("PRAGMA foreign_keys = OFF")

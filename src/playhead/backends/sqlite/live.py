@@ -22,7 +22,7 @@ from playhead.backends.sqlite import live_writes
 from playhead.backends.sqlite.file import SqliteFile
 from playhead.backends.sqlite.live_rows import SQL, Cache, DamagedProjection
 from playhead.backends.sqlite.live_writes import EXPIRED_AT_ONCE, TABLES, Done, LiveWrites
-from playhead.core.event import Fact
+from playhead.core.event import UNREADABLE, Fact
 from playhead.core.ids import Feed, check_whole, parse_feed
 from playhead.core.retention import Retention, lifetime_ms
 from playhead.core.text import TextPart, TextReply, TextWrite
@@ -65,6 +65,7 @@ class SqliteLive:
         self._options = options
         self._file: SqliteFile | None = None  # None while it is being replaced, or could not be
         self._closed = False
+        self._unreadable = 0  # events that were told as placeholders
         self._replacing = threading.Lock()
 
     @classmethod
@@ -113,7 +114,12 @@ class SqliteLive:
     async def read(
         self, feed: Feed, *, after: int | None = None, before: int | None = None, limit: int = 100
     ) -> View | None:
-        return await self._sound(feed, lambda db: rows.view(db, feed, after, before, limit), None)
+        view = await self._sound(feed, lambda db: rows.view(db, feed, after, before, limit), None)
+        unreadable = sum(entry.event.type == UNREADABLE for entry in view.entries) if view else 0
+        if unreadable:
+            self._unreadable += unreadable
+            log.warning("%d events of %s in %s cannot be read.", unreadable, feed.key, self.path.name)
+        return view
 
     async def find(self, feed: Feed, event_id: str) -> int | None:
         def work(db: sqlite3.Connection) -> int | None:
@@ -183,7 +189,7 @@ class SqliteLive:
         await self._write(lambda db: live_writes.restore(db, source))
 
     def statistics(self) -> dict[str, int]:
-        return self._file.statistics() if self._file else {}
+        return {**self._file.statistics(), "unreadable": self._unreadable} if self._file else {}
 
     async def close(self) -> None:
         self._closed = True

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from playhead.backends.sqlite import queries
-from playhead.core.event import Entry, Event
+from playhead.core.event import Entry, Event, readable
 from playhead.core.ids import LIMIT, Feed
 from playhead.core.run import Status
 from playhead.core.snapshot import Snapshot
@@ -197,11 +197,11 @@ def _chain(feed: Feed, marks: Marks, low: int, wanted: int, rows: Sequence[tuple
             and _is_tag(prev)
             and type(event_id) is str
             and type(name) is str
-            and _is_object(body)
         )
         if not sound:
             raise DamagedProjection(feed.key)
-        entries.append(Entry(marks.epoch, position, tag, prev, version, Event(event_id, name, body)))
+        event = readable(feed, Event(event_id, name, body))
+        entries.append(Entry(marks.epoch, position, tag, prev, version, event))
         expected, behind = expected + 1, tag
     if len(entries) != wanted or (entries and entries[-1].position == marks.position and behind != marks.tag):
         raise DamagedProjection(feed.key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
@@ -27,7 +28,7 @@ from playhead.backends.sqlite.rows import (
 from playhead.core import decision as decisions
 from playhead.core import lease as leases
 from playhead.core import lifecycle, repair
-from playhead.core.event import Event, Fact
+from playhead.core.event import UNREADABLE, Event, Fact, readable
 from playhead.core.ids import EVERY_TENANT, LIMIT, Feed, parse_feed, run_feed
 from playhead.core.interrupt import Interrupt, Question
 from playhead.core.run import NewRun, Outcome, Run, Status
@@ -39,6 +40,8 @@ T = TypeVar("T")
 _SCHEMA = Path(__file__).with_name("schema") / "record"
 _PRUNED_AT_ONCE = 5_000  # facts of one transaction, so that other writers get their turn
 
+log = logging.getLogger(__name__)
+
 
 class SqliteRecord:
     """RunStore and Archive in a SQLite file. What a write answered is on the disk."""
@@ -46,6 +49,7 @@ class SqliteRecord:
     def __init__(self, file: SqliteFile, clock: Clock) -> None:
         """See `open` and `open_read_only`."""
         self.file = file
+        self.unreadable = 0  # archived events that were told as placeholders
         self._clock = clock
 
     @classmethod
@@ -361,9 +365,17 @@ class SqliteRecord:
                     return []
                 number = row[0]
             rows = db.execute(SQL["archived_before"], (feed.key, number, limit)).fetchall()
-            return [(Event(event_id, name, body), version) for event_id, name, body, version in reversed(rows)]
+            return [
+                (readable(feed, Event(event_id, name, body)), version)
+                for event_id, name, body, version in reversed(rows)
+            ]
 
-        return await self.file.read(act)
+        found = await self.file.read(act)
+        unreadable = sum(event.type == UNREADABLE for event, _ in found)
+        if unreadable:
+            self.unreadable += unreadable
+            log.warning("%d archived events of %s cannot be read.", unreadable, feed.key)
+        return found
 
     async def forget(self, feed: Feed) -> None:
         await self.file.write(lambda db: db.execute(SQL["delete_archived"], (feed.key,)).rowcount, frees=True)

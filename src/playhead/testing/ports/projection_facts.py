@@ -199,6 +199,55 @@ async def a_fact_is_refused_as_a_whole(b: LiveBench) -> None:
 
 
 @rule()
+async def every_argument_is_checked_before_anything_is_written(b: LiveBench) -> None:
+    """A number that is none, or that a double cannot hold, is refused beside any act, and so is a tag that is none."""
+    scribe = await live(b)
+    await publish(b, scribe, 2, state=State(progress=1))
+    before = await view(b, scribe.feed)
+    fact = scribe.fact(event.CANCEL_REQUESTED)
+    bad: tuple[Any, ...] = (LIMIT, -1, 1.5, float(scribe.epoch), float("nan"), str(scribe.epoch), None, True)
+    acts: list[Callable[[Any], Awaitable[object]]] = [
+        lambda number: b.store.fact(number, fact, scribe.tag()),
+        lambda number: b.store.fact(scribe.epoch, replace(fact, rev=number), scribe.tag()),
+        lambda number: b.store.fact(scribe.epoch, replace(fact, token=number), scribe.tag()),
+        lambda number: b.store.publish(scribe.again(scribe.write(1), guard=scribe.guard(token=number))),
+        lambda number: b.store.publish(scribe.again(scribe.write(1), first_n=number)),
+        lambda number: b.store.open(scribe.opening(scribe.epoch, epoch=number)),
+        lambda number: b.store.archived(scribe.feed, scribe.epoch, number),
+        lambda number: b.text.append(scribe.text(number, b"x")),
+        lambda number: b.store.fact(scribe.epoch, fact, str(number)),
+        lambda number: b.store.publish(replace(scribe.write(1), tags=(str(number),))),
+        lambda number: b.store.publish(replace(scribe.write(1), tags=())),
+    ]
+    for act in acts:
+        for number in bad:
+            with refused(ValueError):
+                await act(number)
+            assert await view(b, scribe.feed) == before
+    assert await b.text.read_text(scribe.feed) == []
+    applied(await b.store.fact(scribe.epoch, fact, scribe.tag()))
+    applied(await b.store.publish(replace(scribe.write(1), guard=scribe.guard())))
+
+
+@rule()
+async def every_append_moves_the_tip(b: LiveBench) -> None:
+    """Whatever appends entries moves position and tag to the last of them; nothing else does."""
+    scribe = await live(b)
+    for _ in range(3):
+        tip = (await view(b, scribe.feed)).marks
+        write = scribe.write(2, state=State(progress=1))
+        assert applied(await b.store.publish(write)).cursor == Cursor(tip.epoch, tip.position + 2, write.tags[-1])
+        tag = scribe.tag()
+        reply = applied(await b.store.fact(scribe.epoch, scribe.fact(event.CANCEL_REQUESTED), tag))
+        assert reply.cursor == Cursor(tip.epoch, tip.position + 3, tag)
+        assert applied(await b.store.publish(scribe.write(0, state=State(progress=2)))).cursor == reply.cursor
+        await b.text.append(scribe.text(0, b"x", part=f"part{tip.position}"))
+        seen = await view(b, scribe.feed)
+        assert seen.marks.cursor == reply.cursor
+        assert positions(seen)[-1] == tip.position + 3
+
+
+@rule()
 async def final_is_a_latch(b: LiveBench) -> None:
     """After the final fact nothing changes the projection: no publish, no text, no later fact."""
     for status in event.FINAL_TYPES:
