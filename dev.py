@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,11 @@ PACKAGES = {
     "curl": ("curl",),
 }
 NEEDED_BY_ALL = ("chromium", "curl")
+
+
+# How much of what is drawn at random a tier tries; the caller's own environment beats this.
+ALL = {"PLAYHEAD_KILLS": "60", "PLAYHEAD_HISTORIES": "200"}
+DEEP = {"PLAYHEAD_KILLS": "200", "PLAYHEAD_HISTORIES": "1000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,9 @@ def clean_env() -> dict[str, str]:
     return env
 
 
-def run(*command: str | Path) -> int:
-    code = subprocess.run([str(part) for part in command], cwd=ROOT, env=clean_env(), check=False).returncode
+def run(*command: str | Path, sizes: Mapping[str, str] | None = None) -> int:
+    env = {**(sizes or {}), **clean_env()}
+    code = subprocess.run([str(part) for part in command], cwd=ROOT, env=env, check=False).returncode
     # A child ended by a signal is told the way a shell tells it.
     return 128 - code if code < 0 else code
 
@@ -183,7 +189,7 @@ def lint() -> int:
     return failed
 
 
-def pytest(marks: str, extra: list[str]) -> int:
+def pytest(marks: str, extra: list[str], sizes: Mapping[str, str] | None = None) -> int:
     command: list[str | Path] = [BIN / "python", "-m", "pytest", "-m", marks]
     alone = any(arg.startswith(("-n", "--numprocesses", "-s", "--pdb", "--capture")) for arg in extra)
     if (os.cpu_count() or 1) > 1 and not alone:
@@ -191,17 +197,18 @@ def pytest(marks: str, extra: list[str]) -> int:
     # The case table can only be judged by a run of everything.
     if not extra:
         command += ["--rows=check"]
-    return run(*command, *extra)
+    return run(*command, *extra, sizes=sizes)
 
 
 def test(args: argparse.Namespace, extra: list[str]) -> int:
     ensure("dev")
     if args.deep:
-        return run(BIN / "python", "-m", "pytest", "-m", "deep", "-k", args.deep, "--timeout=0", *extra)
+        keep = f"--deep-result={args.deep}"
+        return run(BIN / "python", "-m", "pytest", "-k", args.deep, "--timeout=0", "-n", "2", keep, *extra, sizes=DEEP)
     if args.all:
         provide(NEEDED_BY_ALL)
     failed = lint()
-    tested = pytest("not deep" if args.all else "not deep and not browser", extra)
+    tested = pytest("not deep", extra, ALL) if args.all else pytest("not deep and not browser", extra)
     if failed:
         print("lint failed: see above the tests", file=sys.stderr)
     return failed or tested
@@ -247,8 +254,8 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs.add_parser("demo", help="run the demo server and page; further arguments go to `playhead demo`")
     tests = verbs.add_parser("test", help="lint, then every test that needs no system package", allow_abbrev=False)
-    tests.add_argument("--all", action="store_true", help="the tests in a real browser too; what CI runs")
-    tests.add_argument("--deep", metavar="NAME", help="only the long tests of this name; nothing else runs them")
+    tests.add_argument("--all", action="store_true", help="in a real browser too, and more of them; what CI runs")
+    tests.add_argument("--deep", metavar="NAME", help="only the tests of this name, at full length")
     tests.epilog = "Arguments after -- go to pytest."
     verbs.add_parser("lint", help="style, format, types and import contracts")
     bench = verbs.add_parser("bench", help="run one measurement; arguments after -- go to it")

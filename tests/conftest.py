@@ -1,6 +1,6 @@
 import pytest
 
-pytest_plugins = ["tests.plugins.rows"]
+pytest_plugins = ["tests.plugins.histories", "tests.plugins.rows"]
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,16 @@ def test_children_start_without_the_callers_python(monkeypatch):
     assert env["PATH"].startswith(str(dev.BIN))
 
 
+@pytest.mark.parametrize(("tier", "kills"), [(dev.ALL, "60"), (dev.DEEP, "200")])
+def test_a_tier_says_how_much_is_tried_and_its_caller_may_differ(monkeypatch, tmp_path, tier, kills):
+    monkeypatch.delenv("PLAYHEAD_KILLS", raising=False)
+    monkeypatch.setenv("PLAYHEAD_HISTORIES", "7")
+    out = tmp_path / "out"
+    code = f"import os; open({str(out)!r}, 'w').write(os.environ['PLAYHEAD_KILLS'] + os.environ['PLAYHEAD_HISTORIES'])"
+    assert dev.run(sys.executable, "-c", code, sizes=tier) == 0
+    assert out.read_text() == f"{kills}7"
+
+
 @pytest.mark.parametrize("verb", ["demo", "test", "lint", "bench", "docs"])
 def test_every_verb_has_a_help_line(verb):
     done = subprocess.run([sys.executable, ROOT / "dev.py", "--help"], capture_output=True, text=True, check=True)
