@@ -22,6 +22,7 @@ import uvloop
 
 import playhead
 from bench.measure import rss_bytes
+from playhead.cli.serve import spare_collector
 from playhead.settings import Settings
 
 commands: asyncio.Queue[tuple[int, int, float]] = asyncio.Queue()
@@ -66,6 +67,7 @@ async def main() -> None:
             serving = asyncio.create_task(server.serve())
             while not server.started:
                 await asyncio.sleep(0.01)
+            spare_collector()  # as `playhead serve` does
             print(json.dumps({"path": f"/runs/{run.id}/stream"}), flush=True)
             await asyncio.gather(serving, read_commands())
 

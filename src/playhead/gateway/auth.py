@@ -11,6 +11,7 @@ import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from starlette.requests import HTTPConnection
@@ -84,6 +85,7 @@ def _local(request: HTTPConnection) -> Principal:
     return Principal("local", "local")
 
 
+@lru_cache(maxsize=1_024)  # asked twice for every request, and mostly of the same few names
 def is_loopback(name: str) -> bool:
     """Whether this host name or address is this machine's own, by its text alone: nothing is looked up."""
     if name.lower() == "localhost":
