@@ -1,5 +1,6 @@
 """Every backend passes the whole suite of each port that it offers. A new backend is one line in each table."""
 
+import math
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -9,6 +10,7 @@ pytest.register_assert_rewrite("playhead.testing.ports", "playhead.testing.check
 
 from playhead.backends.local_signal import LocalSignal  # noqa: E402
 from playhead.backends.memory import MemoryLive, MemoryRecord  # noqa: E402
+from playhead.core.retention import Retention  # noqa: E402
 from playhead.testing.check import LiveBench, RecordBench  # noqa: E402
 from playhead.testing.check_archive import CHECKS as ARCHIVE  # noqa: E402
 from playhead.testing.check_projection_store import CHECKS as PROJECTION  # noqa: E402
@@ -59,14 +61,31 @@ ROWS = {
     "a_beat_tells_what_is_lost": ("A37",),
     "nothing_moves_an_ended_run": ("A12",),
     "final_is_a_latch": ("A12",),
-    "quick_writes_are_all_accepted": ("BR-40",),
-    "an_old_state_is_refused_with_its_events": ("BR-40",),
+    "quick_writes_are_all_accepted": ("BR-40", "R23"),
+    "an_old_state_is_refused_with_its_events": ("BR-40", "R23"),
     "numbers_pass_every_digit_border": ("BR-07",),
     "a_missing_projection_is_rebuilt": ("A8",),
     "readers_go_on_where_nothing_is_missing": ("A2", "T-1"),
     "readers_are_told_what_is_missing": ("A1", "A5", "T-2", "T-3", "T-4", "T-7"),
-    "a_write_sent_again_is_stored_once": ("A14",),
+    "a_write_sent_again_is_stored_once": ("A14", "R18"),
     "a_run_that_goes_on_never_expires": ("A15",),
+    "tokens_are_compared_exactly": ("A9",),
+    "every_argument_is_checked_before_anything_is_written": ("A9", "A11"),
+    "every_append_moves_the_tip": ("A17",),
+    "an_opened_projection_is_what_the_record_says": ("A18",),
+    "ids_that_nobody_made_are_not_found": ("A39",),
+    "feeds_are_apart": ("A39",),
+    "every_character_is_stored_as_it_is": ("BR-60",),
+    "nothing_is_lost_that_was_renewed": ("BR-34",),
+    "beat_and_reaper_agree": ("BR-34",),
+    "attempts_run_out": ("F12",),
+    "events_and_state_become_visible_together": ("R4", "R21", "S1-3"),
+    "a_reader_sees_whole_writes": ("A21", "R21", "S1-3"),
+    "a_final_run_expires_in_two_steps": ("R3", "S1-1"),
+    "the_first_reason_is_told": ("R22", "S1-5"),
+    "text_is_fenced": ("R22", "S1-5"),
+    "only_an_attempt_start_sets_the_token": ("S1-5",),
+    "bytes_are_bounded_always": ("S1-10",),
 }
 
 
@@ -153,6 +172,18 @@ async def test_signal(check):
         yield LocalSignal()
 
     await check.run(signal)
+
+
+@pytest.mark.row("A13")
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", LIVES.values(), ids=LIVES)
+async def test_no_store_takes_a_time_to_live_that_is_none(make, tmp_path):
+    for bad in (0, -1, 0.0001, math.nan, math.inf, "60", None):
+        for name in ("timeline_ttl", "snapshot_ttl"):
+            times = {"timeline_ttl": 60.0, "snapshot_ttl": 60.0, name: bad}
+            with pytest.raises(ValueError, match="time to live"):
+                await make(FakeClock(), tmp_path, retention=Retention(), **times)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("checks", [RUNS, ARCHIVE, PROJECTION, TEXT, SIGNAL])

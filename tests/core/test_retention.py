@@ -1,9 +1,10 @@
 """How much is kept: the promises of the bounds, whatever the numbers."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playhead.core.retention import Retention, new_floor
+from playhead.core.retention import Retention, lifetime_ms, new_floor
 from playhead.core.transition import Marks
 
 small = st.integers(0, 60)
@@ -63,3 +64,11 @@ def test_asking_again_changes_nothing(marks, keep, aged, heavy):
     floor = new_floor(marks, keep, aged=aged, heavy=heavy)
     moved = Marks(1, 0, 1, marks.final, marks.position, marks.tag, floor=floor, archived=marks.archived)
     assert new_floor(moved, keep, aged=aged, heavy=heavy) == floor
+
+
+@pytest.mark.row("A13")
+@pytest.mark.parametrize("seconds", [0, -1, 0.0009, float("nan"), float("inf"), "60", None])
+def test_a_time_to_live_is_some_time(seconds):
+    with pytest.raises(ValueError, match="time to live"):
+        lifetime_ms(seconds)
+    assert [lifetime_ms(good) for good in (0.001, 1, 3_600.0)] == [1, 1_000, 3_600_000]

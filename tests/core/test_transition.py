@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playhead.core import event, transition
+from playhead.core import event, lifecycle, repair, transition
 from playhead.core.cursor import Cursor
 from playhead.core.event import FactDraft
 from playhead.core.ids import LIMIT, run_feed
 from playhead.core.replay import continues
-from playhead.core.run import Status
+from playhead.core.run import NewRun, Outcome, Policy, Status
 from playhead.core.snapshot import State
+from playhead.core.text import TextWrite
 from playhead.core.transition import (
     Already,
     Applied,
@@ -40,7 +41,7 @@ def made_fact(rev, name=event.CANCEL_REQUESTED, status=Status.RUNNING, token=1):
 
 def made_write(first_n, count=1, token=1, rev=1, epoch=5, version=None, **guard):
     events = tuple(event.published(RUN, token, first_n + i, "step", {}, 0) for i in range(count))
-    tags = tuple(f"{token:04x}{first_n + i:08x}" for i in range(count))
+    tags = tuple(f"{token % 65_536:04x}{first_n + i:08x}" for i in range(count))
     state = None if version is None else State(done=version).encode()
     return Publish(FEED, Guard(epoch, token, rev, **guard), first_n, events, tags, state, version or 0, 0)
 
@@ -230,3 +231,74 @@ def test_only_an_attempt_start_sets_the_token():
 )
 def test_which_replies_let_a_write_go(reply, settled):
     assert transition.is_settled(reply) is settled
+
+
+NO_NUMBERS = [LIMIT, 2**63, -1, 1.0, float("nan"), True, "7", b"7", None]
+
+
+@pytest.mark.row("A9", "A11")
+@pytest.mark.parametrize("number", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize(
+    ("made", "fields"),
+    [
+        (Guard(5, 1, 1), ("epoch", "token", "rev", "acked_n", "acked_state")),
+        (made_write(3), ("first_n", "state_version", "at")),
+        (
+            Opening(FEED, 0, 5, TAG, 0, 0, Status.QUEUED, None, None, 0),
+            ("seen", "epoch", "rev", "token", "at"),
+        ),
+        (made_fact(2), ("rev", "token", "at")),
+        (TextWrite(FEED, Guard(5, 1, 1), "answer", 0, b"x"), ("offset",)),
+    ],
+    ids=["guard", "publish", "opening", "fact", "text"],
+)
+def test_a_number_that_some_store_could_not_hold_exactly_makes_no_write(made, fields, number):
+    for name in fields:
+        replace(made, **{name: 0})
+        replace(made, **{name: LIMIT - 2})
+        with pytest.raises(ValueError, match="whole number"):
+            replace(made, **{name: number})
+
+
+@pytest.mark.row("A11")
+def test_a_write_fits_itself():
+    write = made_write(3, 2)
+    for wrong in (
+        {"tags": write.tags[:1]},
+        {"tags": (*write.tags, TAG)},
+        {"state": "{}"},
+        {"first_n": LIMIT - 1},
+    ):
+        with pytest.raises(ValueError):
+            replace(write, **wrong)
+    for tag in ("", "0" * 11, "0" * 13, "00000000000G", "0" * 12 + "\n", 7):
+        with pytest.raises(ValueError, match="tag"):
+            replace(write, tags=(TAG, tag))
+        with pytest.raises(ValueError, match="tag"):
+            transition.after_fact(marks(), made_fact(2), tag)
+        with pytest.raises(ValueError, match="tag"):
+            Opening(FEED, 0, 5, tag, 0, 0, Status.QUEUED, None, None, 0)
+
+
+@pytest.mark.row("A9")
+def test_numbers_run_out_with_an_error():
+    run = lifecycle.create(NewRun(RUN, "acme", "echo", b"{}", Policy(), {}), 1, 5).run
+    last = replace(run, token=LIMIT - 2)
+    assert lifecycle.start(last, "p", 6).run.token == LIMIT - 1
+    with pytest.raises(ValueError, match="whole number"):
+        lifecycle.start(replace(run, token=LIMIT - 1), "p", 6)
+    assert repair.next_epoch(LIMIT - 2, 5) == LIMIT - 1
+    with pytest.raises(ValueError, match="whole number"):
+        repair.next_epoch(LIMIT - 1, 5)
+    with pytest.raises(ValueError, match="whole number"):
+        repair.next_epoch(1, LIMIT)
+
+
+@pytest.mark.row("A11")
+@pytest.mark.parametrize("token", [1.0, True])
+def test_what_only_equals_a_token_ends_no_run(token):
+    run = lifecycle.create(NewRun(RUN, "acme", "echo", b"{}", Policy(), {}), 1, 5).run
+    started = lifecycle.start(run, "p", 6).run
+    assert started.token == token
+    with pytest.raises(ValueError, match="whole number"):
+        lifecycle.finish(started, token, Outcome(Status.SUCCEEDED), [], 7)

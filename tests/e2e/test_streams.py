@@ -17,6 +17,8 @@ from starlette.middleware.gzip import GZipMiddleware
 import playhead
 from playhead.core.cursor import parse
 from playhead.core.ids import run_feed
+from playhead.core.run import Outcome, Status
+from playhead.errors import StoreUnavailable
 from playhead.gateway.openapi import describe
 from playhead.runtime.clock import SystemClock
 from tests.support.agents import counting
@@ -291,7 +293,7 @@ async def test_whoever_joins_at_any_moment_misses_nothing(backend: str, tmp_path
             while joined < 200:
                 i += 1
                 await run.event("counted", {"i": i})
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.004)
             return i
 
         return [steady]
@@ -311,8 +313,9 @@ async def test_whoever_joins_at_any_moment_misses_nothing(backend: str, tmp_path
         run_id = await s.client.start("steady")
         whole = await s.client.open(run_id)
         await counted(whole, 5)
+        reading = asyncio.create_task(whole.end(60))
         for _ in range(20):
-            await whole.quiet(0.02)
+            await asyncio.sleep(0.01)
             order = [str(frame.id) for frame in whole.frames if frame.event == "message"]
 
             async def join(place: int, order: list[str]) -> None:
@@ -327,7 +330,7 @@ async def test_whoever_joins_at_any_moment_misses_nothing(backend: str, tmp_path
             first = max(0, len(order) - 150)
             await asyncio.gather(*(join(chance.randrange(first, len(order)), order) for _ in range(10)))
             joined += 10
-        await whole.end()
+        await reading
         last = (await s.client.run(run_id))["result"]
         assert numbers(whole) == list(range(1, last + 1))
         await whole.close()
@@ -348,7 +351,7 @@ async def test_an_event_deleted_from_the_middle_is_not_passed_over(backend: str,
         async with s.client.stream(run_id, known[2]) as stream:
             await stream.end()
         assert numbers(stream) in ([], [3])
-        assert [told["reason"] for told in stream.named("resync_required")][0] in ("expired", "epoch")
+        assert next(told["reason"] for told in stream.named("resync_required")) in ("expired", "epoch")
         if backend == "sqlite":  # half of a projection counts as none: it was made anew, in a new epoch
             shown = await s.client.bootstrap(run_id)
             assert parse(shown["cursor"]).epoch > parse(known[2]).epoch  # type: ignore[union-attr]
@@ -493,20 +496,22 @@ async def test_an_end_that_is_recorded_and_not_told_yet_counts(backend: str, tmp
         run = await record.claim("local", run_id, s.engine.process)
         live = s.engine.ports.live
         told = live.fact
-        down = asyncio.Event()
+        down = True
 
         async def late(*args: Any) -> Any:
-            await down.wait()
+            if down:
+                raise StoreUnavailable
             return await told(*args)
 
         async with s.client.stream(run_id) as stream:
             await stream.type("attempt_started")
             live.fact = late
-            await record.finish(run_id, run.token, playhead.core.run.Outcome(playhead.core.run.Status.FAILED))  # type: ignore[attr-defined]
+            await record.finish(run_id, run.token, Outcome(Status.FAILED))
             answer = await s.client.run(run_id)
             assert answer["status"] == "failed"
             assert (await s.client.post(f"/runs/{run_id}/cancel")).json()["status"] == "failed"
-            down.set()
+            assert "run_failed" not in stream.types
+            down = False
             shown = await s.client.bootstrap(run_id)
             assert (shown["run"]["status"], shown["snapshot"]["status"]) == ("failed", "failed")
             await stream.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,13 +121,16 @@ async def test_a_tab_that_slept_goes_on_by_its_cursor(backend: str, tmp_path: Pa
 async def test_lost_wake_ups_delay_and_lose_nothing(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting, settings={"sweep": 0.2}) as s:
         signal = s.engine.ports.signal
-        notify, lost = signal.notify, []
-        run_id = await s.client.start("count", {"n": 30, "stops": [5]})
+        notify = signal.notify
+        lost: list[Any] = []
+        run_id = await s.client.start("count", {"n": 30, "stops": [5], "hold": True})
         async with s.client.stream(run_id) as stream:
             await stream.type("counted", 4)
             signal.notify = lost.append
             s.gates.open("at-5")
-            await stream.end()  # the whole rest comes by the sweep
+            await stream.type("counted", 30)  # the whole rest comes by the sweep, while the run goes on
+            s.gates.open("end")
+            await stream.end()
             signal.notify = notify
         assert lost
         assert stream.types[-1] == "run_succeeded"

@@ -38,7 +38,9 @@ class StubEngine:
     def __init__(self) -> None:
         self.agents = {"echo": StubAgent(), "other": StubAgent("other")}
         self.ready, self.draining = True, False
-        self.hub, self.screens = SimpleNamespace(feeds=3, statistics={"lagging": 2}), SimpleNamespace()
+        pulse = SimpleNamespace(blocked=1)
+        self.hub = SimpleNamespace(feeds=3, statistics={"lagging": 2}, pulse=pulse)
+        self.screens = SimpleNamespace()
         self.calls: list[tuple[Any, ...]] = []
         self.rows: dict[str, Run] = {}
         self.asked: dict[str, list[Interrupt]] = {}

@@ -439,6 +439,7 @@ async def test_metrics_hold_no_ids_and_can_be_switched_off():
     assert 'method="other"' in text
     assert 'playhead_hub_total{kind="lagging"} 2.0' in text
     assert "playhead_feeds_live 3.0" in text
+    assert "playhead_loop_blocked_total 1.0" in text
     for hidden in (run.id, question.id, "canary"):
         assert hidden not in text
     _, without = make(options=Options(page=False, metrics=False))

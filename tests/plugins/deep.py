@@ -69,6 +69,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for name, result in results().items():
         age = (datetime.now(UTC).date() - datetime.fromisoformat(result["date"]).date()).days
-        terminalreporter.write_line(
-            f"deep {name}: {result['passed']} passed, {result['failed']} failed, {age} days ago at {result['commit'][:12]}"
-        )
+        ended = f"{result['passed']} passed, {result['failed']} failed"
+        terminalreporter.write_line(f"deep {name}: {ended}, {age} days ago at {result['commit'][:12]}")

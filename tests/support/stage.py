@@ -110,9 +110,11 @@ async def stage(
     *,
     settings: Mapping[str, Any] | None = None,
     kept: Ports | None = None,
+    front: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Stage]:
-    """Serve these agents on 127.0.0.1. `agents` may be a function that is given the gates."""
+    """Serve these agents on 127.0.0.1. `agents` may be a function that is given the gates; `front` puts a middleware
+    before the app."""
     gates = Gates()
     chosen = agents(gates) if callable(agents) else agents
     made = Settings.load(data=folder, environ={}, **{**QUICK, **(settings or {})})
@@ -124,7 +126,9 @@ async def stage(
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))
     port = sock.getsockname()[1]
-    config = uvicorn.Config(app, lifespan="off", log_level="warning", timeout_graceful_shutdown=5, access_log=False)
+    config = uvicorn.Config(
+        front(app) if front else app, lifespan="off", log_level="warning", timeout_graceful_shutdown=5, access_log=False
+    )
     server = uvicorn.Server(config)
     async with app:
         serving = asyncio.create_task(server._serve(sockets=[sock]))

@@ -32,8 +32,9 @@ class Viewer:
                 await asyncio.sleep(self._retry)
                 continue
             try:
-                if stream.status == 204:
-                    break
+                if stream.status == 204:  # the last bootstrap showed the end
+                    self.screen.over = True
+                    continue
                 assert stream.status == 200, stream.status
                 self.connections += 1
                 self.screen.opened()

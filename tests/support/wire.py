@@ -196,6 +196,8 @@ class Client:
             async with asyncio.timeout(PATIENCE):
                 status, got = await _read_head(reader)
                 rest = await reader.read()
+            if len(rest) < int(got.get("content-length", 0)) and method != "HEAD":
+                raise asyncio.IncompleteReadError(rest, int(got["content-length"]))
             if got.get("transfer-encoding") == "chunked":
                 stream = Stream(reader, writer, status, got)
                 stream._chunked += rest
@@ -250,7 +252,7 @@ class Client:
         except BaseException:
             sock.close()
             raise
-        limit = {} if buffer is None else {"limit": buffer}
+        limit: dict[str, Any] = {} if buffer is None else {"limit": buffer}
         reader, writer = await asyncio.open_connection(sock=sock, **limit)
         sent = {"host": f"{self.host}:{self.port}", "accept": "text/event-stream", **self.headers}
         if cursor is not None:

@@ -94,7 +94,7 @@ class Run:
     cancel_by: str | None = None
     cancel_reason: str | None = None
     result: bytes | None = None  # JSON
-    partial: bytes | None = None  # JSON: text that was open when the run ended without success
+    partial: bytes | None = None  # JSON: the text that was said, when the run ended without success
     failure: Failure | None = None
     state: bytes | None = None  # the attempt's state as its last fact stored it (JSON object)
     rev: int = 0  # of the run's feed

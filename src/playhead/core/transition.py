@@ -69,6 +69,8 @@ class Publish:
     def __post_init__(self) -> None:
         check_whole(self.first_n, self.state_version, self.at)
         check_whole(self.last_n)
+        for tag in self.tags:
+            check_tag(tag)
         if len(self.tags) != len(self.events):
             raise ValueError("not one tag for each event")
         if self.state is not None and type(self.state) is not bytes:
@@ -234,6 +236,7 @@ def after_publish(marks: Marks, write: Publish) -> tuple[Marks, tuple[Entry, ...
 
 def after_fact(marks: Marks, fact: Fact, tag: str) -> tuple[Marks, Entry]:
     """The marks and the new entry once an accepted fact is applied."""
+    check_tag(tag)
     (entry,) = _following(marks, (fact.event,), (tag,))
     moved = replace(
         marks,
@@ -304,7 +307,6 @@ def _following(marks: Marks, events: Sequence[Event], tags: Sequence[str]) -> tu
     entries: list[Entry] = []
     position, prev, version = marks.position, marks.tag, marks.version
     for event, tag in zip(events, tags, strict=True):
-        check_tag(tag)
         position, version = position + 1, version + 1
         entries.append(Entry(marks.epoch, position, tag, prev, version, event))
         prev = tag

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -93,9 +93,17 @@ class Follower:
             await self._follow()
 
     async def resync(self, reason: Reason, at: Cursor | None) -> None:
-        """Say why the client cannot go on from where it was; then end, or show it the whole screen and go on there."""
-        if await self._restart(reason, at):
-            await self._follow()
+        """Go on with a client that the feed let go of: from where it is, or from a new screen, or not at all.
+
+        `reason` is said of the feed's tip. After the store went back, a client that is behind may still be where it
+        can go on, and only a read from its own place tells.
+        """
+        if at is not None and reason in (Reason.AHEAD, Reason.FOREIGN):
+            self._cursor, self._begun = at, False
+            self._asked = replace(self._asked, text={})  # it has more by now than it named
+        elif not await self._restart(reason, at):
+            return
+        await self._follow()
 
     async def _follow(self) -> None:
         while not self.viewer.gone:
@@ -162,7 +170,7 @@ class Follower:
         await self._hub.clock.sleep(self._hub.jitter(AGAIN) / 1000)
 
     async def _restart(self, reason: Reason, at: Cursor | None) -> bool:
-        """Whether the client was shown a screen from which it can be followed."""
+        """Say why the client cannot go on; whether it was then shown a screen from which it can be followed."""
         self._hub.count(reason)
         if not self._asked.inline:
             oldest, newest = await self._bounds()

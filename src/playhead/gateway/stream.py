@@ -93,6 +93,9 @@ async def serve_stream(
     hub.streams += 1
     try:
         return await stream.serve()
+    except NotReady:
+        # The hub closes while this one is on its way in.
+        return await stream.part()
     finally:
         hub.streams -= 1
         stream.close()
@@ -144,6 +147,8 @@ class _Stream:
         live = self._live = self._hub.attached(run_feed(self._run.id), self._run) or await self._attach()
         if live is None:
             return 200  # the client left while the store was down
+        if self._hub.draining:
+            raise NotReady
         if self._is_done(live):
             return await _nothing(self._send)
         await self._open()
@@ -166,6 +171,15 @@ class _Stream:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._transport is not None and self._transport.is_closing():
             await asyncio.wait(ends[:1], timeout=AGAIN)  # let the server notice that it was cut
+        return 200
+
+    async def part(self) -> int:
+        """Send the client to this server's successor. Raises NotReady for one that can read that."""
+        if self._asked.ours and not self._started:
+            raise NotReady
+        if self._viewer is None:  # a viewer was cut off by the hub
+            await self._open()
+            await self._say(frames.draining(self._hub.jitter(self._options.retry)), last=True)
         return 200
 
     def _view(self, live: LiveFeed, resync: Resync) -> Viewer:

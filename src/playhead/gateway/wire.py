@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ MAX_LABEL = 256  # characters of a value
 MAX_NOTE = 2_000  # characters
 MAX_REASON = 500  # characters
 MAX_QUERY = 4_096  # bytes
+LINGER = 2.0  # seconds
+LINGER_BYTES = 8 << 20
 
 _EVENT = re.compile(r"[A-Za-z0-9_.:-]{1,200}", re.ASCII)  # what follows the run in an event's id
 
@@ -36,6 +39,7 @@ async def read_body(request: Request, limit: int, timeout: float) -> bytes:
     """The whole body. Raises PayloadTooLarge as soon as that is known, RequestTimeout, UnsupportedMediaType."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared[:19]) > limit:
+        await _let_send(request)
         raise PayloadTooLarge("The body is larger than its bound.", limit=limit)
     body = bytearray()
     try:
@@ -43,12 +47,24 @@ async def read_body(request: Request, limit: int, timeout: float) -> bytes:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > limit:
+                    await _let_send(request)
                     raise PayloadTooLarge("The body is larger than its bound.", limit=limit)
     except TimeoutError:
         raise RequestTimeout from None
     if body and (not is_json(request) or request.headers.get("content-encoding", "identity") != "identity"):
         raise UnsupportedMediaType
     return bytes(body)
+
+
+async def _let_send(request: Request) -> None:
+    """Throw away the rest of a body, within bounds: a client that is cut off while it sends never reads why."""
+    seen = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER):
+            async for chunk in request.stream():
+                seen += len(chunk)
+                if seen > LINGER_BYTES:
+                    return
 
 
 def fields(data: bytes, required: Collection[str], optional: Collection[str] = ()) -> dict[str, Any]:

@@ -155,8 +155,9 @@ class LiveAttempt:
         if self.ended:
             return None
         try:
-            said = self._partial() if outcome.status is not Status.SUCCEEDED else None
             await self._close_up(outcome)
+            # Only now: of a part that was open, the end is held back until it is known to be no secret.
+            said = self._partial() if outcome.status is not Status.SUCCEEDED else None
             ending = Outcome(
                 outcome.status,
                 outcome.result,
@@ -210,7 +211,7 @@ class LiveAttempt:
             pass  # the projection refuses us; whether the run is ours to end, the record says
 
     def _partial(self) -> bytes | None:
-        text = self.publisher.parts.open_text()
+        text = self.publisher.parts.said()
         return payloads.encode([{"part": part, "text": said} for part, said in text.items()]) if text else None
 
     async def _look(self, asked: Interrupt) -> Interrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from playhead.core import payload as payloads
 from playhead.core import repair
@@ -110,9 +110,10 @@ class Screens:
         feed = run_feed(run.id)
         view: View | None = None
         try:
-            position = await self._live.find(feed, before) if before is not None else None
-            if before is None or position is not None:
-                view = await self._live.read(feed, before=position, limit=limit)
+            if not await self._archived_whole(run):
+                position = await self._live.find(feed, before) if before is not None else None
+                if before is None or position is not None:
+                    view = await self._live.read(feed, before=position, limit=limit)
         except StoreUnavailable:
             pass  # the archive has what it has
         found = await page(self._archive, feed, view, limit, before=before)
@@ -149,7 +150,18 @@ class Screens:
             event = final_event(run)
             last = (event.id, event_document(event, 0))
         rev = view.marks.rev if view else run.rev
-        return await page(self._archive, feed, view, max(limit, 1), last=last, rev=rev)
+        if view is None or not await self._archived_whole(run):
+            return await page(self._archive, feed, view, max(limit, 1), last=last, rev=rev)
+        shown = await page(self._archive, feed, None, max(limit, 1), rev=rev)
+        return replace(shown, complete=shown.complete and view.marks.floor <= view.marks.archived)
+
+    async def _archived_whole(self, run: Run) -> bool:
+        """Whether the run is over and the archive has it to its end. Then the archive beats the timeline: should that
+        have gone back since, no attempt is left that would miss what it published."""
+        if not run.status.final:
+            return False
+        newest = await self._archive.read(run_feed(run.id), None, 1)
+        return bool(newest) and newest[-1][0].id == final_event(run).id
 
 
 def _text(part: TextPart) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from playhead.core import sse
 from playhead.core.ids import EVERY_TENANT, Feed
 from playhead.core.run import Run
-from playhead.errors import PlayheadError, StoreUnavailable
+from playhead.errors import NotReady, PlayheadError, StoreUnavailable
 from playhead.interfaces import Clock, Hint, ProjectionStore, RunStore, Signal, TextChannel
 from playhead.runtime import frames
 from playhead.runtime.livefeed import LiveFeed
@@ -91,8 +91,10 @@ class Hub:
         """The feed, ready to be followed or `over`; to be given back with `detach`.
 
         `run`, as the record had it just now, is compared with the projection (law 6).
-        Raises StoreUnavailable, NotFound.
+        Raises StoreUnavailable, NotFound, and NotReady once the hub closes.
         """
+        if self.draining:
+            raise NotReady
         found = self._feeds.get(feed)
         if found is None:
             found = self._feeds[feed] = LiveFeed(self, feed)
@@ -121,7 +123,7 @@ class Hub:
 
     def detach(self, live: LiveFeed) -> None:
         live.holds -= 1
-        if live.holds == 0:
+        if live.holds == 0 and self._feeds.get(live.feed) is live:  # else the hub has closed
             self._empty[live.feed] = self.clock.steady()
             self._keep("grace", self._let_go)
 
@@ -236,6 +238,13 @@ class Hub:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    async def answer(self, task: asyncio.Task[T]) -> T:
+        """What a task of the hub's gives, for all who wait for it. Raises NotReady when the hub closed meanwhile."""
+        await asyncio.wait({task})  # its cancellation is not ours, as it would be with a shield
+        if task.cancelled():
+            raise NotReady
+        return task.result()
 
     # Loops.
 

@@ -72,7 +72,7 @@ class LiveFeed:
     # What a request asks.
 
     async def ready(self) -> None:
-        """Return once the feed can be followed, or is `over`. Raises StoreUnavailable, NotFound."""
+        """Return once the feed can be followed, or is `over`. Raises StoreUnavailable, NotFound, NotReady."""
         while not self.known and self.over is None:
             await self._reading()
 
@@ -85,7 +85,7 @@ class LiveFeed:
         if self._syncing is None:
             self.refresh()
         assert self._syncing is not None
-        if not await asyncio.shield(self._syncing):
+        if not await self._hub.answer(self._syncing):
             raise StoreUnavailable
         if self.erased:
             raise NotFound
@@ -106,7 +106,7 @@ class LiveFeed:
             reading = self._hub.spawn(self._hub.live.read(self.feed, after=after, limit=self._hub.options.page))
             self._pages[after] = reading
             reading.add_done_callback(lambda _: self._pages.pop(after, None))
-        return await asyncio.shield(reading)
+        return await self._hub.answer(reading)
 
     def beginning(self, named: Mapping[Key, int]) -> tuple[list[bytes], Ends, int]:
         """The frames that a new viewer begins with: the state, and each part of text whole, or from the offset that
@@ -368,7 +368,7 @@ class LiveFeed:
         self.ring = self.marks = self._snapshot = None
         self.text = TextView()
         for viewer in list(self.viewers):
-            viewer.reset(reason, ring.cursor(viewer.place.position) if ring else None)
+            viewer.reset(reason, ring)
 
     def _end(self, run: Run | None) -> None:
         """Let the viewers go: the run is over and its projection is gone, or it was erased."""

@@ -79,9 +79,9 @@ class Parts:
     def unsent(self) -> int:
         return sum(len(part.data) - part.sent for part in self._parts.values())
 
-    def open_text(self) -> dict[str, str]:
-        """The text of the parts that are not closed."""
-        return {part.name: part.data.decode() for part in self._parts.values() if part.data and not part.final}
+    def said(self) -> dict[str, str]:
+        """The text of each part: all that viewers were shown, or will be."""
+        return {part.name: part.data.decode() for part in self._parts.values() if part.data}
 
     def send_again(self) -> None:
         for part in self._parts.values():

@@ -45,7 +45,8 @@ class Projector:
         self._busy: dict[str, tuple[asyncio.Lock, int]] = {}
         self._settling: dict[Feed, tuple[int, int]] = {}
         self.sources: dict[str, Source] = {}  # run id → its live attempt in this process
-        # Called with a run before its timeline is emptied, so that the archive can take its facts first.
+        # Called with a run before its timeline is emptied, or when it will never have one, so that the archive can
+        # take its facts first.
         self.before_open: Callable[[Run], Awaitable[None]] | None = None
         self.statistics = {"projected": 0, "rebuilt": 0, "dropped": 0}
 
@@ -93,11 +94,15 @@ class Projector:
                 await self._live.drop(feed)
                 return None, False
             run = page.run
-            match repair.needed(run, marks, page.oldest_rev):
+            oldest = page.oldest_rev or run.rev + 1  # with no fact kept at all, what is lacking cannot be had either
+            match repair.needed(run, marks, oldest):
                 case Repair.NONE if not rebuild or run.status.final:
+                    if marks is None and page.facts:
+                        await self._before_empty(run)
                     self._settling[feed] = (run.epoch, run.rev)
                     return run, reopened
                 case Repair.DROP:
+                    await self._before_empty(run)
                     await self._live.drop(feed, marks.epoch if marks else None)
                     self.statistics["dropped"] += 1
                 case Repair.PROJECT if not rebuild:
@@ -126,8 +131,7 @@ class Projector:
                 if wait:
                     await self._clock.sleep(_MINT_WAIT)
                 return False
-            if self.before_open is not None:
-                await self.before_open(run)
+            await self._before_empty(run)
             source = self.sources.get(feed.id)
             if source is not None and source.token != run.token:
                 source = None  # overtaken and not aware of it yet: nothing that it holds may be shown any more
@@ -150,6 +154,10 @@ class Projector:
             if source is not None:
                 source.reopened(run.epoch, run.rev)
             return True
+
+    async def _before_empty(self, run: Run) -> None:
+        if self.before_open is not None:
+            await self.before_open(run)
 
     @asynccontextmanager
     async def _alone(self, run_id: str) -> AsyncIterator[None]:

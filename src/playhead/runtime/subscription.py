@@ -18,6 +18,7 @@ from playhead.runtime.textview import NOTHING, Ends
 if TYPE_CHECKING:
     from playhead.runtime.hub import Hub
     from playhead.runtime.livefeed import LiveFeed
+    from playhead.runtime.ring import Ring
 
 _log = logging.getLogger("playhead.hub")
 
@@ -155,14 +156,14 @@ class Viewer:
         self._farewell = body
         self.wake()
 
-    def reset(self, reason: Reason, at: Cursor | None) -> None:
-        """Take the viewer off its feed and have it resynchronized."""
+    def reset(self, reason: Reason, ring: Ring | None) -> None:
+        """Take the viewer off its feed and have it resynchronized; the ring knows the cursor of its place."""
         if self.gone:
             return
         self.feed.viewers.discard(self)
         self.busy = True
         before = self._task
-        self._task = self._spawn(self._restart(before, reason, at))
+        self._task = self._spawn(self._restart(before, reason, ring))
         if before is not None:
             self._task.add_done_callback(lambda _: before.cancel())
 
@@ -233,11 +234,12 @@ class Viewer:
         await sending
         self.sending_since = None
 
-    async def _restart(self, before: asyncio.Task[None] | None, reason: Reason, at: Cursor | None) -> None:
+    async def _restart(self, before: asyncio.Task[None] | None, reason: Reason, ring: Ring | None) -> None:
         try:
             if before is not None:
                 await asyncio.wait({before})
-            await self._resync(reason, at)
+            # Only now: what was under way has moved the viewer's place.
+            await self._resync(reason, ring.cursor(self.place.position) if ring else None)
         except Exception as error:
             self._broken(error)
 

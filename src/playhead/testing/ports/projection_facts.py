@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from playhead.core import event
 from playhead.core.cursor import Cursor
 from playhead.core.event import Fact
+from playhead.core.ids import LIMIT
 from playhead.core.retention import Retention
 from playhead.core.run import Status
 from playhead.core.snapshot import State
 from playhead.core.transition import Already, Applied, Final, Gap, NeedsRebuild, Reply, WrongEpoch
-from playhead.testing.check import LiveBench, Rules
+from playhead.testing.check import LiveBench, Rules, refused
 from playhead.testing.ports.given import STRANGE, Scribe, applied, live, opened, positions, project, publish, view
 
 rule: Rules[LiveBench] = Rules(retention=Retention(count=1_000), timeline_ttl=3_600.0, snapshot_ttl=86_400.0)

@@ -1,0 +1,330 @@
+"""The stores as the code under test sees them: real ones, under a sky, with the model told of every act.
+
+A call to a store runs to its end while nothing else runs, so what a history does depends on its choices alone, also
+with a backend that has threads. What may come between two calls is up to the sky.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from playhead.backends.memory import MemoryLive, MemoryRecord
+from playhead.backends.sqlite import SqliteRecord
+from playhead.backends.sqlite.live import SqliteLive
+from playhead.core.event import Event, Fact
+from playhead.core.ids import Feed
+from playhead.core.retention import Retention
+from playhead.core.text import TextWrite
+from playhead.core.transition import Marks, Opening, Publish, Reply
+from playhead.errors import StoreUnavailable
+from playhead.interfaces import Signal, View
+from playhead.testing.clock import FakeClock
+from tests.machine.truth import Line, Part, Truth
+
+T = TypeVar("T")
+
+TTL = 60.0, 300.0  # seconds after the final fact, of a timeline and of a snapshot
+KEPT_COPIES = 4
+
+
+class Sky:
+    """What happens around the next calls of a store: one word each, until there are none left.
+
+    `request` and `reply` get lost; `copy` is taken, the store goes `back` to one, or its content is `lost`, before
+    the call. How long a task waits before and after its calls comes from a seed, so tasks overtake each other.
+    """
+
+    def __init__(self) -> None:
+        self.words: deque[str] = deque()
+        self.random = random.Random(0)
+        self.yields = 0
+        self.down = False
+        self.act: Callable[[str], None] = lambda word: None
+
+    def set(self, words: Sequence[str], seed: int) -> None:
+        self.words = deque(words)
+        self.random = random.Random(seed)
+        self.yields = 3 if seed else 0
+
+    async def before(self, live: bool) -> bool:
+        """Whether the reply of this call will be lost."""
+        await self._pause()
+        word = self.words.popleft() if self.words else ""
+        if word in ("copy", "back", "lost"):
+            self.act(word)
+        if (live and self.down) or word == "request":
+            raise StoreUnavailable
+        return word == "reply"
+
+    async def after(self, lost: bool) -> None:
+        await self._pause()
+        if lost:
+            raise StoreUnavailable
+
+    async def _pause(self) -> None:
+        for _ in range(self.random.randint(0, self.yields)):
+            await asyncio.sleep(0)
+
+
+class Memory:
+    """Both stores in memory."""
+
+    def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
+        self.record = MemoryRecord(clock)
+        self.live = MemoryLive(clock, keep, *TTL)
+
+    def wait(self, act: Coroutine[Any, Any, T]) -> T:
+        """The result of a method that never waits."""
+        try:
+            act.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        raise AssertionError("it waited")
+
+    def copy(self) -> Any:
+        return self.live.copy()
+
+    def restore(self, held: Any) -> None:
+        self.live.restore(held)
+
+    def lose(self) -> None:
+        self.live.lose()
+
+    def close(self) -> None:
+        self.wait(self.record.close())
+        self.wait(self.live.close())
+
+
+class Sqlite:
+    """Both stores in files. Their futures live in a loop of its own, on a thread, so that a call can be sat out."""
+
+    def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
+        self._folder = folder
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._copies = 0
+        small = {"readers": 1, "reserve_bytes": 0}
+        self.record = self.wait(SqliteRecord.open(folder / "record.db", clock=clock, durable=False, **small))
+        self.live = self.wait(
+            SqliteLive.at(
+                folder / "live.db", clock=clock, retention=keep, timeline_ttl=TTL[0], snapshot_ttl=TTL[1], **small
+            )
+        )
+
+    def wait(self, act: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+
+    def copy(self) -> Any:
+        self._copies += 1
+        target = self._folder / f"copy-{self._copies}.db"
+        self.wait(self.live.copy(target))
+        return target
+
+    def restore(self, held: Any) -> None:
+        self.wait(self.live.restore(held))
+
+    def lose(self) -> None:
+        self.wait(self.live.flush())
+
+    def close(self) -> None:
+        self.wait(self.record.close())
+        self.wait(self.live.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+BACKENDS: dict[str, type[Memory] | type[Sqlite]] = {"memory": Memory, "sqlite": Sqlite}
+
+
+class Stores:
+    """A backend under a sky. `truths` has the model of every feed."""
+
+    def __init__(self, backend: str, clock: FakeClock, folder: Path, keep: Retention) -> None:
+        self.backend = BACKENDS[backend](clock, folder, keep)
+        self.clock, self.sky = clock, Sky()
+        self.sky.act = self.happen
+        self.truths: dict[Feed, Truth] = {}
+        self.record = Recorded(self)
+        self.live = Told(self)
+        self.signal: Signal = self.backend.live.signal
+        self._copies: list[tuple[Any, dict[Feed, Line | None]]] = []
+
+    async def call(
+        self, act: Callable[[], Coroutine[Any, Any, T]], told: Callable[[T], object] | None = None, *, live: bool = True
+    ) -> T:
+        lost = await self.sky.before(live)
+        answer = self.backend.wait(act())
+        if told is not None:
+            told(answer)
+        await self.sky.after(lost)
+        return answer
+
+    def happen(self, word: str, which: int = 0) -> None:
+        """Something befalls the live store. `which` copy: 0 is the newest."""
+        if word == "lost":
+            self.backend.lose()
+            for truth in self.truths.values():
+                truth.restore(None)
+        elif word == "copy":
+            lines = {feed: truth.line.copy() if truth.line else None for feed, truth in self.truths.items()}
+            self._copies = [*self._copies, (self.backend.copy(), lines)][-KEPT_COPIES:]
+        elif word == "back" and self._copies:
+            held, lines = self._copies[-1 - which % len(self._copies)]
+            self.backend.restore(held)
+            for feed, truth in self.truths.items():
+                truth.restore(lines.get(feed))
+
+    def check(self) -> None:
+        """Compare all of the live store with the model."""
+        for feed, truth in self.truths.items():
+            live = self.backend.live
+            truth.check_view(self.backend.wait(live.read(feed, after=0, limit=10_000)), after=0, limit=10_000)
+            truth.check_text(self.texts(feed))
+            truth.check_kept()
+
+    def texts(self, feed: Feed) -> dict[Part, tuple[bytes, bool]]:
+        parts = self.backend.wait(self.backend.live.read_text(feed))
+        return {(part.token, part.part): (part.data, part.final) for part in parts}
+
+
+class Told:
+    """ProjectionStore and TextChannel. What the store answers is what the model does."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._store = stores.backend.live
+
+    @property
+    def retention(self) -> Retention:
+        return self._store.retention
+
+
+    async def open(self, opening: Opening) -> Reply:
+        truth = self._stores.truths[opening.feed]
+        return await self._stores.call(
+            lambda: self._store.open(opening), lambda reply: same(reply, truth.open(opening))
+        )
+
+    async def fact(self, epoch: int, fact: Fact, tag: str) -> Reply:
+        truth, now = self._stores.truths[fact.feed], self._stores.clock.wall_ms
+        return await self._stores.call(
+            lambda: self._store.fact(epoch, fact, tag), lambda reply: same(reply, truth.fact(epoch, fact, tag, now()))
+        )
+
+    async def publish(self, write: Publish) -> Reply:
+        truth = self._stores.truths[write.feed]
+        reply: Reply = await self._stores.call(
+            lambda: self._store.publish(write), lambda reply: same(reply, truth.publish(write))
+        )
+        truth.acknowledge(write, reply)
+        return reply
+
+    async def append(self, write: TextWrite) -> Any:
+        truth = self._stores.truths[write.feed]
+        return await self._stores.call(
+            lambda: self._store.append(write), lambda reply: same(reply, truth.append(write))
+        )
+
+    async def read(
+        self, feed: Feed, *, after: int | None = None, before: int | None = None, limit: int = 100
+    ) -> View | None:
+        truth = self._stores.truths[feed]
+        return await self._stores.call(
+            lambda: self._store.read(feed, after=after, before=before, limit=limit),
+            lambda view: truth.check_view(view, after=after, before=before, limit=limit),
+        )
+
+    async def find(self, feed: Feed, event_id: str) -> int | None:
+        return await self._stores.call(lambda: self._store.find(feed, event_id))
+
+    async def stand(self, feeds: Collection[Feed]) -> dict[Feed, Marks]:
+        lines = {feed: self._stores.truths[feed] for feed in feeds}
+        return await self._stores.call(
+            lambda: self._store.stand(feeds),
+            lambda found: same(found, {feed: truth.line.marks for feed, truth in lines.items() if truth.line}),
+        )
+
+    async def archived(self, feed: Feed, epoch: int, position: int) -> None:
+        truth = self._stores.truths[feed]
+        await self._stores.call(
+            lambda: self._store.archived(feed, epoch, position), lambda _: truth.archived(epoch, position)
+        )
+
+    async def unarchived(self, limit: int) -> list[Feed]:
+        return await self._stores.call(lambda: self._store.unarchived(limit))
+
+    async def trim(self, feed: Feed) -> None:
+        await self._stores.call(lambda: self._store.trim(feed), lambda _: self._stores.truths[feed].trim())
+
+    async def aged(self, limit: int) -> list[Feed]:
+        return await self._stores.call(lambda: self._store.aged(limit))
+
+    async def drop(self, feed: Feed, epoch: int | None = None) -> None:
+        await self._stores.call(
+            lambda: self._store.drop(feed, epoch), lambda _: self._stores.truths[feed].drop(epoch)
+        )
+
+    async def expire(self) -> int:
+        def told(_: int) -> None:
+            for truth in self._stores.truths.values():
+                truth.expire(self._stores.clock.wall_ms())
+
+        return await self._stores.call(lambda: self._store.expire(), told)
+
+    async def read_text(self, feed: Feed) -> Any:
+        return await self._stores.call(lambda: self._store.read_text(feed))
+
+    async def lengths(self, feeds: Collection[Feed]) -> Any:
+        return await self._stores.call(lambda: self._store.lengths(feeds))
+
+    async def close(self) -> None:
+        """The world closes the backend."""
+
+
+# The record's acts that may write facts, and so are followed by a look at what was written.
+_ACTS = frozenset({"claim", "finish", "request_cancel", "lose", "ask", "decide", "lapse", "mint_epoch", "acquire"})
+
+
+class Recorded:
+    """RunStore and Archive: every method of the real one, with the model told of facts and of archived events."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._store = stores.backend.record
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            told = self._learn if name in _ACTS else None
+            return await self._stores.call(lambda: method(*args, **kwargs), told, live=False)
+
+        return call
+
+    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
+        truth = self._stores.truths[feed]
+        await self._stores.call(
+            lambda: self._store.append(feed, entries), lambda _: truth.keep_for_good(entries), live=False
+        )
+
+    def learn(self) -> None:
+        self._learn(None)
+
+    def _learn(self, _: Any) -> None:
+        for feed, truth in self._stores.truths.items():
+            page = self._stores.backend.wait(self._store.facts(feed, len(truth.facts)))
+            assert page is not None
+            truth.committed(page.run, page.facts)
+
+
+def same(found: object, expected: object) -> None:
+    assert found == expected, f"the store answered {found}, right is {expected}"

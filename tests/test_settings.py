@@ -1,0 +1,34 @@
+"""Settings: where each may come from, and what none can be."""
+
+import pytest
+
+from playhead.settings import InvalidSetting, Settings
+
+
+def test_a_value_that_is_given_beats_the_environment_and_that_the_file(tmp_path):
+    file = tmp_path / "playhead.toml"
+    file.write_text("keepalive = 5\nsweep = 5\nlease = 5\n")
+    made = Settings.load(file, {"PLAYHEAD_SWEEP": "6", "PLAYHEAD_LEASE": "6"}, lease=7)
+    assert (made.keepalive, made.sweep, made.lease) == (5.0, 6.0, 7.0)
+
+
+@pytest.mark.row("A13")
+@pytest.mark.parametrize("name", ["timeline_ttl", "snapshot_ttl", "outbox_ttl", "keep_age"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
+def test_a_time_to_live_that_is_none_is_refused_by_name(name, value):
+    with pytest.raises(InvalidSetting, match=name) as caught:
+        Settings.load(environ={f"PLAYHEAD_{name.upper()}": value})
+    assert caught.value.details == {"setting": name}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("lease", 0), ("concurrency", 0), ("keep_events", -1), ("port", -1), ("port", 65_536)]
+)
+def test_a_number_out_of_its_bounds_is_refused_by_name(name, value):
+    with pytest.raises(InvalidSetting, match=name):
+        Settings.load(environ={}, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["port", "drain_window", "drain_grace", "cancel_grace"])
+def test_some_may_be_zero(name):
+    assert getattr(Settings.load(environ={}, **{name: 0}), name) == 0
