@@ -33,8 +33,9 @@ from playhead.gateway import Authenticator, Authorizer, Options, build
 from playhead.gateway.stream import StreamOptions
 from playhead.interfaces import Clock
 from playhead.runtime.clock import SystemClock
-from playhead.runtime.engine import Engine, EngineOptions, Ports
+from playhead.runtime.engine import Engine
 from playhead.runtime.hub import HubOptions
+from playhead.runtime.setup import EngineOptions, Ports
 from playhead.settings import Settings
 from playhead.version import __version__
 

@@ -1,6 +1,7 @@
 """Writes to a projection: the verdict, and what an accepted write leads to, over histories of any kind."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -271,7 +272,8 @@ def test_a_write_fits_itself():
     ):
         with pytest.raises(ValueError):
             replace(write, **wrong)
-    for tag in ("", "0" * 11, "0" * 13, "00000000000G", "0" * 12 + "\n", 7):
+    tags: tuple[Any, ...] = ("", "0" * 11, "0" * 13, "00000000000G", "0" * 12 + "\n", 7)
+    for tag in tags:
         with pytest.raises(ValueError, match="tag"):
             replace(write, tags=(TAG, tag))
         with pytest.raises(ValueError, match="tag"):

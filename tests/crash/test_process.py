@@ -188,14 +188,15 @@ async def test_a_stream_that_comes_in_as_the_server_leaves_is_sent_away(
 async def test_a_cursor_means_the_same_after_a_restart(tmp_path: Path, nursery: Nursery) -> None:
     scene = Scene(nursery, tmp_path)
     try:
-        server = await (await scene.start("waiting:1")).ready()
+        server = await (await scene.start()).ready()
         client = scene.client
         run_id = await client.start("resumable", {"steps": 1})
         stream = await client.open(run_id)
         await stream.type("approval_required")
         third = stream.cursor
         assert third is not None
-        assert await server.ended() == -signal.SIGKILL
+        server.signal()
+        await server.ended()
         await stream.close()
         scene.may_decide.set()
         viewer = Viewer(client, run_id)
@@ -513,12 +514,13 @@ async def test_every_time_names_its_zone_wherever_the_server_stands(tmp_path: Pa
     scene = Scene(nursery, tmp_path, ("--tz", "Asia/Seoul"))
     try:
         began = datetime.now(UTC)
-        server = await (await scene.start("waiting:1")).ready()
+        server = await (await scene.start()).ready()
         run_id = await scene.client.start("resumable", {"steps": 1})
         async with scene.client.stream(run_id) as stream:
             await stream.type("approval_required")
             here = [await scene.client.run(run_id), await scene.client.bootstrap(run_id)]
         here.append((await scene.client.get("/interrupts")).json())
+        server.signal()
         await server.ended()
         scene.arguments = ("--tz", "America/New_York")
         await (await scene.start()).ready()

@@ -215,10 +215,10 @@ async def test_a_thousand_events_of_one_instant_have_growing_ids(backend: str, t
         assert places == sorted(set(places))
         assert [position for _, position in places] == list(range(1, 1_004))
         borders = {9, 10, 99, 100, 999, 1_000}
-        for at in sorted(borders | set(random.Random(6).sample(range(1, 1_003), 20))):
-            async with s.client.stream(run_id, order[at - 1]) as stream:
+        for place in sorted(borders | set(random.Random(6).sample(range(1, 1_003), 20))):
+            async with s.client.stream(run_id, order[place - 1]) as stream:
                 await counted(stream, 1_000)
-                assert [str(frame.id) for frame in stream.frames if frame.event == "message"] == order[at:]
+                assert [str(frame.id) for frame in stream.frames if frame.event == "message"] == order[place:]
                 assert stream.named("resync_required") == []
 
 

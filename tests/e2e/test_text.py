@@ -70,8 +70,7 @@ def talking(gates: Gates) -> Sequence[playhead.Agent]:
     async def chatty(run: playhead.RunContext, n: int = 10) -> None:
         for i in range(n):
             await run.text(f"{i} ")
-            if i % 50 == 0:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
     return [tokens, verbatim, halves, chatty]
 
@@ -149,7 +148,8 @@ async def test_half_characters_break_nothing(backend: str, tmp_path: Path) -> No
 
 @pytest.mark.row("H-text-cost", "R11", "R15")
 async def test_text_costs_the_record_nothing(backend: str, tmp_path: Path) -> None:
-    async with stage(backend, tmp_path, talking) as s:
+    # A window longer than the test: what is sent is decided by sizes and not by how fast this machine is.
+    async with stage(backend, tmp_path, talking, settings={"text_flush": 30.0}) as s:
         appends: list[tuple[int, int]] = []
         append = s.engine.ports.texts.append
 
@@ -179,7 +179,7 @@ async def test_text_costs_the_record_nothing(backend: str, tmp_path: Path) -> No
             # The text channel: each byte is written once, and far fewer writes than tokens; a viewer gets each once.
             whole = "".join(f"{i} " for i in range(n)).encode()
             assert sum(size for _, size in appends) == len(whole)
-            assert len(appends) <= 3 + n / 10
+            assert len(appends) <= 8 + len(whole) / 2_048
             assert len({offset for offset, size in appends if size}) == len([1 for _, size in appends if size])
             said = [frame for frame in stream.frames if frame.event == "text"]
             assert sum(len(frame.data["text"].encode()) for frame in said) == len(whole)

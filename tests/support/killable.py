@@ -37,7 +37,7 @@ import playhead
 from playhead.app import App
 from playhead.cli.listen import address_of, listen
 from playhead.cli.server import Server
-from playhead.runtime.engine import Ports
+from playhead.runtime.setup import Ports
 from playhead.settings import Settings
 
 POINTS = ("before_commit", "after_commit", "projected", "text", "waiting", "archive", "drain")

@@ -15,7 +15,7 @@ import uvicorn
 import playhead
 from playhead.app import App
 from playhead.backends.memory import MemoryLive, MemoryRecord
-from playhead.runtime.engine import Ports
+from playhead.runtime.setup import Ports
 from playhead.settings import Settings
 from tests.support.wire import Client
 
@@ -84,9 +84,10 @@ class Stage:
 
 async def flush(app: App) -> None:
     live: Any = app.engine.ports.live
-    lost = live.lose() if isinstance(live, MemoryLive) else live.flush()
-    if lost is not None:
-        await lost
+    if isinstance(live, MemoryLive):
+        live.lose()
+    else:
+        await live.flush()
 
 
 # Waits that a person would not notice, so that tests do not either. Timing decides no test.

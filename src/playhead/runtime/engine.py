@@ -9,8 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from playhead.core import payload as payloads
 from playhead.core import request
@@ -18,7 +17,7 @@ from playhead.core.event import Event
 from playhead.core.ids import EVERY_TENANT, Feed, is_id, run_feed, uuid7
 from playhead.core.interrupt import Interrupt
 from playhead.core.redaction import Redactor
-from playhead.core.run import NewRun, Policy, Run, Status
+from playhead.core.run import NewRun, Run, Status
 from playhead.core.snapshot import State
 from playhead.errors import (
     InvalidRequest,
@@ -28,7 +27,7 @@ from playhead.errors import (
     StoreUnavailable,
     UnknownAgent,
 )
-from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore, Signal, TextChannel
+from playhead.interfaces import Clock
 from playhead.runtime.archiver import Archiver
 from playhead.runtime.attempt import LiveAttempt
 from playhead.runtime.attempts import Attempts
@@ -37,67 +36,16 @@ from playhead.runtime.claims import Claims
 from playhead.runtime.disconnect import DisconnectPolicy
 from playhead.runtime.dispatcher import Dispatcher, Listener
 from playhead.runtime.heartbeat import Heartbeat
-from playhead.runtime.hub import Hub, HubOptions
+from playhead.runtime.hub import Hub
 from playhead.runtime.projector import Projector, quietly
 from playhead.runtime.publisher import Publisher, PublisherOptions
 from playhead.runtime.reconciler import Reconciler
+from playhead.runtime.setup import AgentLike, EngineOptions, Ports
 from playhead.runtime.supervise import forever
 from playhead.runtime.waiters import Waiters
-from playhead.runtime.worker import Callee, Worker
+from playhead.runtime.worker import Worker
 
 _log = logging.getLogger("playhead")
-
-
-class AgentLike(Callee, Protocol):
-    """An agent as the engine needs it; `playhead.agent` makes them."""
-
-    wall_ms: Callable[[], int]
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def policy(self) -> Policy: ...
-    @property
-    def input_schema(self) -> Mapping[str, Any]: ...
-
-    def validate(self, given: object) -> bytes: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    record: RunStore
-    archive: Archive
-    live: ProjectionStore
-    texts: TextChannel
-    signal: Signal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    """See `playhead.settings.Settings` for what each means."""
-
-    concurrency: int = 16
-    lease: float = 10.0
-    beat: float = 3.0
-    lost_after: float = 60.0
-    cancel_grace: float = 5.0
-    drain_window: float = 5.0
-    drain_grace: float = 10.0
-    outbox_ttl: float = 86_400.0
-    archive: str = "async"
-    sweep: float = 15.0
-    reconcile: float = 1.0
-    pending_publishes: int = 1_000
-    pending_bytes: int = 1 << 20
-    state_flush: float = 0.05
-    text_flush: float = 0.02
-    text_bytes: int = 2_048
-    max_result: int = 8 << 20
-    hub: HubOptions = field(default_factory=HubOptions)
 
 
 class Engine:

@@ -35,6 +35,7 @@ from playhead.core.transition import (
 )
 from playhead.errors import AttemptLost, StoreUnavailable
 from playhead.interfaces import Clock, ProjectionStore, TextChannel
+from playhead.runtime.backlog import Backlog, Unacknowledged
 from playhead.runtime.parts import Part, Parts
 from playhead.runtime.projector import Projector
 
@@ -51,13 +52,6 @@ class PublisherOptions:
     text_bytes: int = 2_048
     pending: int = 1_000
     pending_bytes: int = 1 << 20
-
-
-@dataclass(slots=True)
-class _Pending:
-    n: int
-    event: Event
-    waiter: asyncio.Future[None]
 
 
 class Publisher:
@@ -82,10 +76,8 @@ class Publisher:
         self._live, self._texts, self._projector, self._clock = live, texts, projector, clock
         self._redactor, self._lost, self._archive = redactor, lost, archive
         self._options = options or PublisherOptions()
-        self._n = 0
+        self._backlog = Backlog()
         self._acked_n = 0
-        self._pending: list[_Pending] = []
-        self._pending_bytes = 0
         self._state, self._encoded = state, state.encode()
         self._state_version, self._acked_state = 1, 0  # the first state is owed from the start
         self._state_owed = 1
@@ -108,15 +100,15 @@ class Publisher:
         self._check_open()
         events.check_type(name)
         at = self._clock.wall_ms()
-        event = events.published(self._run_id, self._token, self._n + 1, name, self._redactor.value(payload), at)
+        event = events.published(
+            self._run_id, self._token, self._backlog.n + 1, name, self._redactor.value(payload), at
+        )
         self.set_state(changes)  # validated before anything is counted
-        self._n += 1
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(self._n, event, waiter))
-        self._pending_bytes += len(event.body)
-        full = len(self._pending) > self._options.pending or self._pending_bytes > self._options.pending_bytes
+        waiter = self._backlog.add(event)
+        full = len(self._backlog.items) > self._options.pending or self._backlog.bytes > self._options.pending_bytes
         if full and self.down:
-            self._drop_pending()
+            self._backlog.drop()
+            self._hole = True
         self._kick(0)
         if not self.down:
             await asyncio.shield(waiter)
@@ -206,7 +198,7 @@ class Publisher:
             self.down = False
             self._try_now()
         await self.flush()
-        return [one.event for one in self._pending]
+        return [one.event for one in self._backlog.items]
 
     def shut(self) -> None:
         """Send nothing more; who waits for an acknowledgement is let go."""
@@ -215,7 +207,7 @@ class Publisher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._release()
+        self._backlog.release()
         self._wake_flushers()
 
     # The sending side.
@@ -253,10 +245,10 @@ class Publisher:
             self._pause.cancel()
 
     def _owes(self) -> bool:
-        return bool(self._pending) or self._state_owed > 0 or bool(self.parts.owed())
+        return bool(self._backlog) or self._state_owed > 0 or bool(self.parts.owed())
 
     def _state_wait(self, now: float) -> float:
-        return 0.0 if self._urgent or self._pending else max(0.0, self._state_due - now)
+        return 0.0 if self._urgent or self._backlog else max(0.0, self._state_due - now)
 
     def _text_wait(self, part: Part, now: float) -> float:
         return 0.0 if self._urgent else part.wait(now, self._options.text_flush, self._options.text_bytes)
@@ -267,7 +259,7 @@ class Publisher:
         backoff = _BACKOFF[0]
         while not self.closed:
             now = loop.time()
-            write_due = bool(self._pending) or (self._state_owed > 0 and not self._state_wait(now))
+            write_due = bool(self._backlog) or (self._state_owed > 0 and not self._state_wait(now))
             parts = [part for part in self.parts.owed() if not self._text_wait(part, now)]
             if not write_due and not parts and not self._hole:
                 return
@@ -283,7 +275,7 @@ class Publisher:
                 self.down, backoff = False, _BACKOFF[0]
             except StoreUnavailable:
                 self.down = True
-                self._release()
+                self._backlog.release()
                 self._wake_flushers()
                 self._pause = asyncio.ensure_future(self._clock.sleep(backoff))
                 await asyncio.wait({self._pause})
@@ -304,7 +296,7 @@ class Publisher:
         if self._owes():
             now = asyncio.get_running_loop().time()
             waits = [self._text_wait(part, now) for part in self.parts.owed()]
-            if self._pending or self._state_owed:
+            if self._backlog or self._state_owed:
                 waits.append(self._state_wait(now))
             self._kick(min(waits))
 
@@ -318,14 +310,14 @@ class Publisher:
         return Guard(self._epoch, self._token, self._rev, self._acked_n, self._acked_state)
 
     async def _send_events(self) -> None:
-        batch = self._pending[:_BATCH]
+        batch = self._backlog.items[:_BATCH]
         version = self._state_version
         # With a state that is known there, the store would refuse the events for it.
         state = self._encoded if version > self._acked_state else None
         write = Publish(
             self._feed,
             self._guard(),
-            batch[0].n if batch else self._n + 1,
+            batch[0].n if batch else self._backlog.n + 1,
             tuple(one.event for one in batch),
             tuple(self._projector.tag() for _ in batch),
             state,
@@ -351,15 +343,10 @@ class Publisher:
             case other:
                 await self._refused(other)
 
-    def _sent(self, batch: list[_Pending], version: int) -> None:
+    def _sent(self, batch: list[Unacknowledged], version: int) -> None:
         if self._state_owed <= version:
             self._state_owed = 0
-        if batch and self._pending and self._pending[0] is batch[0]:
-            del self._pending[: len(batch)]
-            self._pending_bytes -= sum(len(one.event.body) for one in batch)
-        for one in batch:
-            if not one.waiter.done():
-                one.waiter.set_result(None)
+        self._backlog.acknowledge(batch)
 
     async def _send_text(self, part: Part) -> None:
         offset, end, final = part.sent, len(part.data), part.final
@@ -396,14 +383,3 @@ class Publisher:
                     self.knows(run)
             case _:
                 raise AssertionError(reply)
-
-    def _drop_pending(self) -> None:
-        self._release()
-        del self._pending[:-1]  # the number of the newest shows that those before it are missing
-        self._pending_bytes = sum(len(one.event.body) for one in self._pending)
-        self._hole = True
-
-    def _release(self) -> None:
-        for one in self._pending:
-            if not one.waiter.done():
-                one.waiter.set_result(None)

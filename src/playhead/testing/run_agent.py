@@ -23,7 +23,8 @@ from playhead.core.run import Run
 from playhead.errors import PlayheadError
 from playhead.interfaces import Hint
 from playhead.runtime.documents import interrupt_document
-from playhead.runtime.engine import Engine, EngineOptions, Ports
+from playhead.runtime.engine import Engine
+from playhead.runtime.setup import EngineOptions, Ports
 from playhead.testing.clock import FakeClock
 
 Json = dict[str, Any]
