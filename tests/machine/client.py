@@ -260,7 +260,6 @@ class Client:
         self.view = [*held, name]
         assert tuple(self.view) == true, "a client holds a wrong view"
         self.cursor = placed
-        self._since = len(self.truth.before) - 1
 
     def _state(self, said: dict[str, Any]) -> None:
         shown = said["snapshot"]
@@ -294,7 +293,7 @@ class Client:
             assert self.cursor in (asked, None), f"at {self.cursor}, and told that it was at {asked}"
             at = parse(asked)
             assert at is not None
-            lines = self.truth.before[self._since :]
+            lines = self.truth.before[max(self._since, self.truth.written.get(at.tag, 0)) :]
             reasons = {reason_at(line, at) if line else Reason.EXPIRED for line in lines}
             assert reason in reasons, f"resync {reason}, and right is one of {reasons}"
         self.cursor = self.view = None

@@ -153,8 +153,8 @@ class Stores:
         self.clock, self.sky = clock, Sky()
         self.sky.act = self.happen
         self.truths: dict[Feed, Truth] = {}
-        self.record = Recorded(self)
-        self.live = Told(self)
+        self.record: Any = Recorded(self)
+        self.live = Watched(self)
         self.signal: Signal = self.backend.live.signal
         self._copies: list[tuple[Any, dict[Feed, Line | None]]] = []
 
@@ -196,7 +196,7 @@ class Stores:
         return {(part.token, part.part): (part.data, part.final) for part in parts}
 
 
-class Told:
+class Watched:
     """ProjectionStore and TextChannel. What the store answers is what the model does."""
 
     def __init__(self, stores: Stores) -> None:
@@ -206,7 +206,6 @@ class Told:
     @property
     def retention(self) -> Retention:
         return self._store.retention
-
 
     async def open(self, opening: Opening) -> Reply:
         truth = self._stores.truths[opening.feed]
@@ -269,9 +268,7 @@ class Told:
         return await self._stores.call(lambda: self._store.aged(limit))
 
     async def drop(self, feed: Feed, epoch: int | None = None) -> None:
-        await self._stores.call(
-            lambda: self._store.drop(feed, epoch), lambda _: self._stores.truths[feed].drop(epoch)
-        )
+        await self._stores.call(lambda: self._store.drop(feed, epoch), lambda _: self._stores.truths[feed].drop(epoch))
 
     async def expire(self) -> int:
         def told(_: int) -> None:

@@ -17,7 +17,16 @@ from tests.plugins import histories
 READERS = 3
 LIMITS = st.sampled_from([1, 2, 3, 100])
 WHICH = st.integers(0, READERS - 1)
-NONSENSE = ["", "0", "end", "1-2", "1-2.XYZ", "01-2.0123456789ab", "9007199254740992-0.0123456789ab", "1-2.0123456789ab\n"]
+NONSENSE = [
+    "",
+    "0",
+    "end",
+    "1-2",
+    "1-2.XYZ",
+    "01-2.0123456789ab",
+    "9007199254740992-0.0123456789ab",
+    "1-2.0123456789ab\n",
+]
 
 
 class Ports(History):
@@ -104,7 +113,9 @@ class Ports(History):
 
 
 @pytest.mark.slow
-@pytest.mark.row("H-machine")
+@pytest.mark.timeout(600 + 6 * histories.count())
+@pytest.mark.row("H-machine", "A3", "A5", "A6", "A8", "A12", "A14", "A33", "R6", "R22", "R26", "R32", "F2", "F3")
+@pytest.mark.row("M-cursor-expired", "M-foreign-cursor", "M-bad-cursor", "BR-90")
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
 def test_hostile_histories(backend):
     play(Ports, backend, histories.count())

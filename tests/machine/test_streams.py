@@ -45,9 +45,7 @@ class Streams(History):
         plan=PLANS,
         seed=SEEDS,
     )
-    def connect(
-        self, which: int, how: str, back: int, inline: bool, driven: bool, plan: list[str], seed: int
-    ) -> None:
+    def connect(self, which: int, how: str, back: int, inline: bool, driven: bool, plan: list[str], seed: int) -> None:
         client, truth = self.clients[which], self.world.truth
 
         async def connect() -> None:
@@ -109,7 +107,8 @@ class Streams(History):
 
 
 @pytest.mark.slow
-@pytest.mark.row("H-machine")
+@pytest.mark.timeout(600 + 6 * histories.count())
+@pytest.mark.row("H-machine", "A32", "M-join-race", "M-hint-lost", "M-reload", "M-cursor-expired", "BR-05")
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])
 def test_hostile_histories_through_the_hub(backend):
     play(Streams, backend, histories.count(SLICE))

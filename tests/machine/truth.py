@@ -134,6 +134,7 @@ class Truth:
         self.line: Line | None = None
         self.opened: set[int] = set()  # epochs
         self.history: dict[str, tuple[str, ...]] = {}  # tag → the ids of its epoch up to and with that entry
+        self.written: dict[str, int] = {}  # tag → the first of the lines so far that has it
         self.bodies: dict[str, bytes] = {}  # of every event that was ever written anywhere
         self.cursors: list[Cursor] = []  # every place there ever was
         self.snapshots: set[tuple[object, ...]] = set()
@@ -174,11 +175,10 @@ class Truth:
         self.opened.add(opening.epoch)
         self._check_opening(opening)
         lost = self.line
-        self._place(Line(opening, opening.status, opening.started_at, opening.state or EMPTY))
-        self._excuse(lost)
-        assert self.line is not None
+        self.line = Line(opening, opening.status, opening.started_at, opening.state or EMPTY)
         self._written(opening.tag, ())
-        return Applied(self.line.cursor, 1)
+        self._excuse(lost)
+        return self._applied(self.line)
 
     def _check_opening(self, opening: Opening) -> None:
         """An opening tells the record as it was at one moment, and no state but the record's or its own attempt's."""
@@ -187,8 +187,8 @@ class Truth:
         assert opening.token == (last.token if last else 0), "an opening has the token of its rev"
         assert not last or (opening.status, opening.started_at) == (last.status, last.started_at)
         if opening.state is not None:
-            speaker = decode_state(opening.state).title
-            assert opening.state in self.stored or speaker == f"attempt {opening.token}", "a stale attempt's state was shown"
+            spoke = decode_state(opening.state).title == f"attempt {opening.token}"
+            assert spoke or opening.state in self.stored, "a stale attempt's state was shown"
 
     def fact(self, epoch: int, fact: Fact, tag: str, at: int) -> Reply:
         line = self.line
@@ -305,8 +305,9 @@ class Truth:
     def restore(self, earlier: Line | None) -> None:
         """The store is what it was then, or empty."""
         lost = self.line
-        self._place(earlier.copy() if earlier else None)
+        self.line = earlier.copy() if earlier else None
         self._excuse(lost)
+        self._remember()
 
     def keep_for_good(self, names: Sequence[tuple[Event, int]]) -> None:
         """The archive took these."""
@@ -315,15 +316,11 @@ class Truth:
             if event.id not in self.archive:
                 self.archive.append(event.id)
 
-    def _place(self, line: Line | None) -> None:
-        self.line = line
-        self._remember()
-
     def _remember(self) -> None:
         self.before.append(self.line.copy() if self.line else None)
         if self.line is not None:
-            line = self.line
-            self.snapshots.add((line.epoch, line.writes, line.status, line.token, line.rev, line.started_at, line.state))
+            now = self.line
+            self.snapshots.add((now.epoch, now.writes, now.status, now.token, now.rev, now.started_at, now.state))
 
     def _append(self, line: Line, told: Told) -> None:
         last = line.told[-1] if line.told else None
@@ -338,6 +335,7 @@ class Truth:
     def _written(self, tag: str, ids: tuple[str, ...]) -> None:
         assert tag not in self.history, "every send has a new tag"
         self.history[tag] = ids
+        self.written[tag] = len(self.before)
         assert self.line is not None
         self.cursors.append(self.line.cursor)
 
@@ -346,7 +344,8 @@ class Truth:
         return Applied(line.cursor, line.writes)
 
     def _place_of(self, line: Line, name: str) -> Cursor | None:
-        return next((Cursor(line.epoch, one.position, one.tag) for one in line.retained() if one.event.id == name), None)
+        places = (Cursor(line.epoch, one.position, one.tag) for one in line.retained() if one.event.id == name)
+        return next(places, None)
 
     def _trim(self, line: Line) -> None:
         beyond = line.position - self.keep.count
@@ -375,7 +374,7 @@ class Truth:
     def check_view(self, view: View | None, *, after: int | None = None, before: int | None = None, limit: int) -> None:
         """A read in one act is exactly this."""
         if self.line is None or view is None:
-            assert view is None and self.line is None, "a projection is there or it is not"
+            assert (view is None) == (self.line is None), "a projection is there or it is not"
             return
         line, shown = self.line, view.snapshot
         assert view.marks == line.marks

@@ -1,0 +1,77 @@
+"""Histories in which the machines once found a fault, and which chance brings seldom."""
+
+from __future__ import annotations
+
+import pytest
+
+from playhead.core.replay import Reason
+from tests.machine.history import History
+from tests.machine.test_ports import Ports
+from tests.machine.test_streams import Streams
+
+pytestmark = pytest.mark.parametrize("backend", ["memory", "sqlite"])
+
+
+@pytest.fixture
+def begin(backend):
+    """Start a calm history of one attempt; it ends, and is judged, with the test."""
+    begun: list[History] = []
+
+    def make(kind, *, raw=False, archive="off"):
+        machine = type(kind.__name__, (kind,), {"backend": backend})()
+        begun.append(machine)
+        machine.begin(archive=archive, count=1_000, seed=1, lifetime=100, chatter=0, attempts=[raw])
+        return machine
+
+    yield make
+    for machine in begun:
+        machine.teardown()
+
+
+def publish(machine, count, who=0):
+    machine.work(who, [("publish", count, count)], [], 0)
+
+
+def test_an_overtaken_attempt_shows_nothing_of_itself_when_its_process_rebuilds(begin):
+    machine = begin(Ports)
+    publish(machine, 2)
+    machine.start(False, [], 0)
+    machine.bring([1], True, [], 0)  # the process of the first attempt
+    assert b"attempt 1" not in machine.world.truth.line.state
+
+
+def test_a_projection_that_lacks_facts_is_rebuilt_when_no_fact_is_kept_any_more(begin):
+    machine = begin(Ports)
+    machine.happen("copy", 0)
+    machine.work(0, [("ask", "one", True)], [], 0)
+    machine.wait(70.0, 0.0)
+    before = machine.world.run.epoch
+    machine.happen("back", 0)
+    machine.bring([0], False, [], 0)
+    assert machine.world.run.epoch > before
+    assert machine.world.truth.line.rev == machine.world.run.rev
+
+
+def test_a_client_behind_the_tip_goes_on_when_the_store_went_back_to_what_it_has(begin):
+    machine = begin(Streams, raw=True)
+    machine.connect(1, "screen", 5, True, True, [], 0)
+    machine.use(1, "stall", 3, 0, [], 0)
+    publish(machine, 1)
+    publish(machine, 1)
+    machine.happen("copy", 0)
+    publish(machine, 2)
+    machine.happen("back", 0)
+    machine.step(lambda: machine.world.clock.advance(16.0))  # a sweep
+    machine.use(1, "take", 3, 0, [], 0)
+    assert [client.resyncs for client in machine.clients[:2]] == [[Reason.AHEAD], []]
+
+
+def test_a_resync_names_the_place_that_a_held_up_client_has_reached(begin):
+    machine = begin(Streams)
+    machine.use(0, "stall", 3, 0, [], 0)
+    publish(machine, 2)
+    machine.happen("lost", 0)
+    machine.bring([0], False, [], 0)
+    machine.step(lambda: machine.world.clock.advance(16.0))
+    machine.use(0, "take", 3, 0, [], 0)  # the client compares what it is told with what it has
+    assert machine.clients[0].resyncs == [Reason.EPOCH]
