@@ -17,7 +17,6 @@ from playhead.core.snapshot import State
 from playhead.core.text import TextWrite
 from playhead.core.transition import (
     Already,
-    Applied,
     Behind,
     Final,
     Gap,
@@ -214,24 +213,6 @@ def test_only_an_attempt_start_sets_the_token():
         status = next((status for status, final in event.FINAL_TYPES.items() if final == name), Status.RUNNING)
         moved, _ = transition.after_fact(marks(), made_fact(2, name, status, token=2), TAG)
         assert (moved.token, moved.n) == ((2, 0) if name == event.ATTEMPT_STARTED else (1, 2))
-
-
-@pytest.mark.parametrize(
-    ("reply", "settled"),
-    [
-        (Applied(Cursor(1, 1, TAG), 1), True),
-        (Already(), True),
-        (StaleVersion(1), True),
-        (Final(), True),
-        (Stale(1), True),
-        (WrongEpoch(1), False),
-        (Behind(1), False),
-        (Gap(1), False),
-        (NeedsRebuild(1), False),
-    ],
-)
-def test_which_replies_let_a_write_go(reply, settled):
-    assert transition.is_settled(reply) is settled
 
 
 NO_NUMBERS = [LIMIT, 2**63, -1, 1.0, float("nan"), True, "7", b"7", None]

@@ -79,6 +79,7 @@ class Stage:
         await flush(self.app)
 
     async def archived(self, run_id: str) -> None:
+        await self.engine.projector.bring(run_id)  # a run ends in the record before its timeline says so
         await self.engine.archiver.run(run_id)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from playhead.core.cursor import Cursor, check_tag
 from playhead.core.event import Entry, Event, Fact
@@ -311,14 +310,3 @@ def _following(marks: Marks, events: Sequence[Event], tags: Sequence[str]) -> tu
         entries.append(Entry(marks.epoch, position, tag, prev, version, event))
         prev = tag
     return tuple(entries)
-
-
-def is_settled(reply: Reply) -> bool:
-    """Whether the writer may forget this write: it is in the projection, or can never be."""
-    match reply:
-        case Applied() | Already() | StaleVersion() | Final() | Stale():
-            return True
-        case WrongEpoch() | Behind() | Gap() | NeedsRebuild():
-            return False
-        case _:  # pragma: no cover
-            assert_never(reply)

@@ -278,14 +278,14 @@ class Hub:
                 for viewer in viewers:
                     if viewer.recheck is not None and now >= viewer.recheck_at:
                         viewer.recheck_at = float("inf")
-                        _ = self.spawn(self._recheck(viewer))
+                        _ = self.spawn(self._recheck(viewer, now))
                     if viewer.sending_since is not None and now - viewer.sending_since > self.options.stall:
                         viewer.drop("stalled")
                     else:
                         viewer.comment(comment)
                 await asyncio.sleep(0)
 
-    async def _recheck(self, viewer: Viewer) -> None:
+    async def _recheck(self, viewer: Viewer, now: float) -> None:
         """Ask whether the viewer may still see this; when nobody can say, ask again at the next sweep."""
         assert viewer.recheck is not None
         try:
@@ -297,7 +297,7 @@ class Hub:
             _log.exception("the grants of a stream could not be checked")
             allowed = False
         if allowed:
-            viewer.recheck_at = self.clock.steady() + viewer.recheck_every
+            viewer.recheck_at = now + viewer.recheck_every  # from the sweep, or each would miss the next one
         else:
             viewer.finish(b"")
 

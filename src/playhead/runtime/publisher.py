@@ -158,10 +158,6 @@ class Publisher:
     def token(self) -> int:
         return self._token
 
-    @property
-    def current(self) -> State:
-        return self._state
-
     def state(self) -> bytes | None:
         return None if self.closed else self._encoded
 
