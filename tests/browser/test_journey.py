@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.server import Proxy, Server
-from tests.browser.waiting import until
+from tests.browser.waiting import page_says
 
 pytestmark = [pytest.mark.browser, pytest.mark.row("H-browser"), pytest.mark.timeout(240)]
 
@@ -85,7 +85,7 @@ def test_a_reload_at_every_stage_shows_the_whole_run(open_page: Opener, server: 
     page = see(open_page, server.url, run_id)
     findings = ""
     for done in (1, 8, 16):
-        until(page, f"Number((document.body.innerText.match(/(\\d+) of \\d+/) || [])[1]) >= {done}")
+        page_says(page, f"Number((document.body.innerText.match(/(\\d+) of \\d+/) || [])[1]) >= {done}")
         page.reload()
         status(page, "Running")
         expect(page.locator("#connection")).to_have_text("Live")

@@ -24,7 +24,7 @@ from tests.browser.scripted import (
     state,
     text,
 )
-from tests.browser.waiting import until
+from tests.browser.waiting import page_says
 
 pytestmark = pytest.mark.browser
 
@@ -146,14 +146,14 @@ def test_text_is_exact_and_a_missing_piece_is_read_again(open_page, scripted):
     assert words(page) == whole[:7]
     at = len(whole[:7].encode())
     scripted.send(piece("answer", at, whole[7:12]))
-    until(page, "t => document.querySelector('[data-part=answer] .plain').textContent === t", whole[:12])
+    page_says(page, "t => document.querySelector('[data-part=answer] .plain').textContent === t", whole[:12])
     scripted.screen = bootstrap(1, text=[text("answer", 0, whole[:20])])
     scripted.send(piece("answer", len(whole[:18].encode()), whole[18:20]))  # what came before it was lost
-    until(page, "t => document.querySelector('[data-part=answer] .plain').textContent === t", whole[:20])
+    page_says(page, "t => document.querySelector('[data-part=answer] .plain').textContent === t", whole[:20])
     until(page, lambda: scripted.viewers == 1)
     live(page, scripted)
     scripted.send(piece("answer", 0, whole[:20]), piece("answer", len(whole[:20].encode()), whole[20:], final=True))
-    until(page, "t => document.querySelector('[data-part=answer] .plain').textContent === t", whole)
+    page_says(page, "t => document.querySelector('[data-part=answer] .plain').textContent === t", whole)
     assert scripted.bootstraps == 2
 
 
@@ -164,7 +164,7 @@ def test_a_new_attempt_voids_the_text_of_the_one_before(open_page, scripted):
     scripted.send(happened(2, "attempt_started", {"attempt": 2, "voids_attempts_before": 2}))
     expect(page.locator("[data-part]")).to_have_count(0)
     scripted.send(piece("answer", 9, " goes on"), piece("answer", 0, "second", attempt=2))
-    until(page, "document.querySelector('[data-part=answer] .plain')?.textContent === 'second'")
+    page_says(page, "document.querySelector('[data-part=answer] .plain')?.textContent === 'second'")
     assert scripted.bootstraps == 1
 
 
@@ -525,6 +525,6 @@ def test_nothing_is_loaded_from_elsewhere_and_nothing_is_refused(open_page, scri
     # The fixture counts both for every test here; this one shows that it would notice.
     page = see(open_page, scripted)
     page.evaluate("const s = document.createElement('script'); s.textContent = 'alert(1)'; document.body.append(s)")
-    until(page, "window.refused.length === 1")
+    page_says(page, "window.refused.length === 1")
     assert "script-src" in page.evaluate("window.refused.splice(0)")[0]
     assert page.evaluate("window.harmed") == 0

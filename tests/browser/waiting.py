@@ -6,7 +6,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 
-def until(page: Page, expression: str, arg: Any = None, seconds: float = 20.0) -> None:
+def page_says(page: Page, expression: str, arg: Any = None, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not page.evaluate(expression, arg):
         assert time.monotonic() < end, f"not within {seconds} s: {expression}"
