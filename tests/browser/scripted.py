@@ -207,13 +207,15 @@ class Scripted:
     older: Json = field(default_factory=dict)
 
     async def _serve_stream(self, request: Request) -> Response:
-        self.streams.append((dict(request.query_params), request.headers.get("last-event-id")))
+        asked = (dict(request.query_params), request.headers.get("last-event-id"))
         if self.stream_status != 200:
+            self.streams.append(asked)
             return Response(None, self.stream_status)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def frames() -> AsyncIterator[bytes]:
-            self._open.append(queue)
+            self.streams.append(asked)
+            self._open.append(queue)  # in one go, so that `viewers` never counts an older stream for the newest
             try:
                 yield b"retry: 100\n\n"
                 while (frame := await queue.get()) is not None:

@@ -183,9 +183,10 @@ class Stores:
             for feed, truth in self.truths.items():
                 truth.restore(lines.get(feed))
 
-    def check(self) -> None:
-        """Compare all of the live store with the model."""
-        for feed, truth in self.truths.items():
+    def check(self, *truths: Truth) -> None:
+        """Compare all that the live store has of these feeds with the model."""
+        for truth in truths:
+            feed = truth.feed
             live = self.backend.live
             truth.check_view(self.backend.wait(live.read(feed, after=0, limit=10_000)), after=0, limit=10_000)
             truth.check_text(self.texts(feed))

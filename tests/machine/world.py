@@ -40,7 +40,7 @@ from playhead.runtime.archiver import Archiver
 from playhead.runtime.projector import Projector, quietly
 from playhead.runtime.publisher import Publisher, PublisherOptions
 from playhead.testing.clock import FakeClock
-from tests.machine.stores import TTL, Stores
+from tests.machine.stores import KEPT_COPIES, TTL, Stores
 from tests.machine.truth import Truth
 
 T = TypeVar("T")
@@ -325,7 +325,7 @@ class World:
                 return
 
     def check(self) -> None:
-        self.stores.check()
+        self.stores.check(self.truth)
         if self.faults:
             raise AssertionError(self.faults[0]["message"]) from self.faults[0].get("exception")
         assert not self.complaints.heard, "\n".join(self.complaints.heard)
@@ -445,9 +445,11 @@ class World:
         elif self.archive != "off":
             await self.server.archiver.run(self.run.id)
 
-    async def come_late(self, which: int, epoch: int) -> None:
-        opened = sorted(self.truth.opened)
-        fact = self.truth.facts[-1 - which % len(self.truth.facts)]
+    async def come_out_of_turn(self, which: int, epoch: int) -> None:
+        opened, facts = sorted(self.truth.opened), self.truth.facts
+        if which == 0:  # the newest, for a store that may lack some before it
+            self.stores.happen("back", KEPT_COPIES - 1)
+        fact = facts[-1 - which % len(facts)]
         await self.stores.live.fact(opened[-1 - epoch % len(opened)], fact, self.tag())
 
     async def wait(self, seconds: float) -> None:
@@ -483,6 +485,7 @@ class World:
             open_text = {key: data for key, (data, _) in line.texts.items()}
             assert open_text == {key: said for key, said in self.truth.said.items() if key[0] == token}
             await self.finish(author, Outcome(Status.SUCCEEDED, result=b"1"), project=True)
+        self.stores.check(self.other)
         await self.bring()
         for late in self.authors:  # whoever goes on now is refused
             if isinstance(late, Raw):

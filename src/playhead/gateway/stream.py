@@ -32,7 +32,7 @@ from playhead.core.cursor import END, STOP, parse
 from playhead.core.ids import run_feed
 from playhead.core.replay import Reason
 from playhead.core.run import Run
-from playhead.errors import NotReady, StoreUnavailable, TooManyStreams
+from playhead.errors import NotFound, NotReady, StoreUnavailable, TooManyStreams
 from playhead.gateway.follow import AGAIN, Asked, Follower, Resync
 from playhead.gateway.servers import is_own, temper, transport_of
 from playhead.runtime import frames
@@ -279,7 +279,11 @@ class _Stream:
         at = parse(self._asked.cursor)
         reason = Reason.EXPIRED if at else Reason.MALFORMED
         if self._asked.inline:
-            screen = await self._screens.bootstrap(run)
+            try:
+                screen = await self._screens.bootstrap(run)
+            except (StoreUnavailable, NotFound):
+                await self._say(head, last=True)  # the client comes back, and the record answers or has no such run
+                return
             said = frames.resync(reason, requested=at, bootstrap=screen.body)
             await self._say(head + said + end, last=True)
         else:

@@ -47,7 +47,9 @@ async def page(
     more = bool(entries) and view is not None and entries[0].position > view.marks.floor + 1
     first = ids[0] if ids else before
     if not more and first != fact_id(feed, 1):
-        older, more = await _archived(archive, feed, ids, before, limit - len(ids), retained=view is not None)
+        oldest = entries[0].position if entries else view.marks.floor + 1 if view else 0
+        waiting = view is not None and view.marks.archived < oldest
+        older, more = await _archived(archive, feed, ids, before, limit - len(ids), waiting)
         ids[:0] = [name for name, _ in older]
         events[:0] = [data for _, data in older]
     if last is not None and last[0] not in ids:
@@ -57,13 +59,16 @@ async def page(
 
 
 async def _archived(
-    archive: Archive, feed: Feed, shown: Sequence[str], before: str | None, room: int, *, retained: bool
+    archive: Archive, feed: Feed, shown: Sequence[str], before: str | None, room: int, waiting: bool
 ) -> tuple[list[tuple[str, bytes]], bool]:
-    """The newest archived events in front of those shown, and whether there are more still."""
+    """The newest archived events in front of those shown, and whether there are more still.
+
+    `waiting`: as far as the timeline knows, the archive has not come to those yet.
+    """
     first = shown[0] if shown else before
     found = await archive.read(feed, first, room + 1)
-    if not found and first is not None and retained:
-        # The archive has not come to that event yet, so that what it has is older; unless it came there just now.
+    if not found and first is not None and waiting:
+        # So what it has is older; unless it came there just now.
         known = {*shown, first}
         newest = await archive.read(feed, None, room + 1 + len(shown))
         found = await archive.read(feed, first, room + 1) or list(
