@@ -1,0 +1,95 @@
+import { commands } from "./commands"
+import { browser, type Environment } from "./environment"
+import { Lines } from "./lines"
+import { FollowedRuns } from "./list"
+import { alone, type Feeds, Together } from "./share"
+import type { Transport } from "./sse"
+import { Shelf } from "./storage"
+import { FollowedRun, type Surroundings } from "./store"
+import type { Client, ClientOptions, RunStore, RunsFilter, RunsStore } from "./types"
+
+/** A run that nobody follows any more is kept this long: pages let go and ask again from one screen to the next. */
+const LINGER = 1_000
+
+/** A client of the server at `base`. Nothing is sent before it is asked for something. */
+export function createClient(options: ClientOptions = {}): Client {
+  return createClientIn(browser(), options)
+}
+
+/** The same in another environment. */
+export function createClientIn(env: Environment, options: ClientOptions): Client {
+  const base = baseOf(options.base)
+  const transport = transportOf(options)
+  const calls = commands(base, transport, env)
+  const share = (options.share ?? options.headers === undefined) && env.locks !== null && env.channel !== null
+  const connect: ConstructorParameters<typeof Together>[2] = (tell) => new Lines(base, transport, env, tell)
+  const feeds: Feeds = share ? new Together(env, `playhead 1 ${base.href}`, connect) : alone(connect)
+  const shelf = new Shelf(options.storage === undefined ? env.storage : options.storage, base)
+  const around: Surroundings = { calls, feeds, env, shelf }
+  const followed = new Map<string, { store: FollowedRun; users: number }>()
+
+  function follow(run: string, glance: boolean): RunStore {
+    const known = followed.get(run)
+    const entry = known ?? { store: new FollowedRun(run, around, { glance }), users: 0 }
+    if (!known) followed.set(run, entry)
+    entry.users += 1
+    if (!glance) entry.store.whole()
+    return handle(entry.store, () => {
+      entry.users -= 1
+      env.after(LINGER, () => {
+        if (entry.users > 0 || followed.get(run) !== entry) return
+        followed.delete(run)
+        entry.store.close()
+      })
+    })
+  }
+
+  const { runs: _runs, interrupts: _interrupts, ...calling } = calls
+  return {
+    ...calling,
+    follow: (run) => follow(run, false),
+    list: (filter: RunsFilter = {}): RunsStore => new FollowedRuns(calls, env, filter, (run) => follow(run, true)),
+  }
+}
+
+/** What one of several has of a store. */
+function handle(store: FollowedRun, leave: () => void): RunStore {
+  const mine = new Set<() => void>()
+  let closed = false
+  return {
+    id: store.id,
+    get: () => store.get(),
+    older: () => store.older(),
+    refresh: () => store.refresh(),
+    subscribe(changed) {
+      if (closed) return () => undefined
+      const end = store.subscribe(changed)
+      mine.add(end)
+      return end
+    },
+    close() {
+      if (closed) return
+      closed = true
+      for (const end of mine) end()
+      leave()
+    },
+  }
+}
+
+function baseOf(given: string | URL | undefined): URL {
+  const page = globalThis.location?.href
+  const base = given === undefined ? new URL(".", page) : new URL(given, page)
+  base.search = base.hash = ""
+  if (!base.pathname.endsWith("/")) base.pathname += "/"
+  return base
+}
+
+function transportOf({ headers, transport = "fetch", fetch: given }: ClientOptions): Transport {
+  if (transport === "eventsource" && headers !== undefined)
+    throw new TypeError("A native EventSource sends no headers: use cookies, or the transport that reads with fetch.")
+  return {
+    kind: transport,
+    fetch: given ?? ((input, init) => fetch(input, init)),
+    headers: async () => new Headers(typeof headers === "function" ? await headers() : headers),
+  }
+}

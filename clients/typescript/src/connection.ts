@@ -1,0 +1,235 @@
+/** When to connect, to hang up, to wait: a machine without timers and without I/O. Signals in, orders out. */
+
+/** A server says something at least this often. */
+export const KEEP_ALIVE = 15_000
+/** Silence after which a connection is taken for dead. */
+export const SILENCE = 2.5 * KEEP_ALIVE
+/** About the wait between two tries, until the server says otherwise. */
+export const RETRY = 3_000
+export const RETRY_MAX = 30_000
+/** Nobody is sent away for longer. */
+const LONGEST = 3_600_000
+/** A connection that lived this long was a good one: the next failure is the first in a row. */
+const GOOD = 10_000
+
+/**
+ * `idle`: nobody asked. `opening`: no byte yet. `live`. `waiting`: for the next try. `asleep`: the page is frozen.
+ * `refused`: by status 401, 403 or 404. `over`: nothing will follow. The last two leave only by `start`.
+ */
+export type Phase = "idle" | "opening" | "live" | "waiting" | "asleep" | "refused" | "over"
+
+export interface State {
+  readonly phase: Phase
+  /** The number of the connection that counts; 0: none. */
+  readonly line: number
+  /** The one that is to take its place, while both are open; 0: none. */
+  readonly next: number
+  /** The highest number given so far. */
+  readonly last: number
+  /** Failures in a row. */
+  readonly tries: number
+  /** What the server told last to wait between two tries. */
+  readonly retry: number | null
+  /** The server told not to come back before. */
+  readonly notBefore: number
+  /** Since when `line` is live. */
+  readonly since: number
+  /** The last byte. */
+  readonly heard: number
+  /** Whether silence can be heard: a native EventSource hides keep-alives. */
+  readonly audible: boolean
+  /** Since when nobody looks; null: somebody does. */
+  readonly hidden: number | null
+  readonly offline: boolean
+  /** Since when `next` is opening. */
+  readonly trying: number
+  /** A change of line is wanted, from then on. */
+  readonly swapAt: number | null
+  /** When to send `tick`; null: never. */
+  readonly wake: number | null
+}
+
+export type Signal =
+  /** Connect, whatever was before. `hidden`: nobody looks. */
+  | { readonly is: "start" }
+  | { readonly is: "stop" }
+  /** What is asked for has changed: open a new connection before the old one is closed. */
+  | { readonly is: "swap" }
+  /** Hang up and come back, after a wait: what was sent made no sense. */
+  | { readonly is: "reopen" }
+  | { readonly is: "bytes"; readonly line: number; readonly audible?: boolean }
+  /** The stream told how long to wait between two tries, or to go and not to be back before. */
+  | { readonly is: "retry" | "draining"; readonly line: number; readonly ms: number }
+  | { readonly is: "closed"; readonly line: number; readonly over?: boolean }
+  /** An answer that is no stream. */
+  | { readonly is: "status"; readonly line: number; readonly status: number; readonly retryAfter: number | null }
+  | { readonly is: "tick" | "visible" | "hidden" | "online" | "offline" | "freeze" | "resume" }
+
+/** `at` is any steady clock in milliseconds; `random` is in [0, 1). */
+export type Timed = Signal & { readonly at: number; readonly random: number }
+
+export interface Order {
+  readonly is: "open" | "close"
+  readonly line: number
+}
+
+export const IDLE: State = {
+  phase: "idle",
+  line: 0,
+  next: 0,
+  last: 0,
+  tries: 0,
+  retry: null,
+  notBefore: 0,
+  since: 0,
+  heard: 0,
+  audible: true,
+  hidden: null,
+  offline: false,
+  trying: 0,
+  swapAt: null,
+  wake: null,
+}
+
+/**
+ * How long to wait after so many failures in a row: at least what was told, and a random part of a time that grows.
+ * Those who were cut off together do not come back together.
+ */
+export function delay(tries: number, random: number, told: number | null = null): number {
+  const grown = Math.min(RETRY_MAX, (told || RETRY) * 2 ** Math.min(tries, 16))
+  return (told ?? 0) + random * Math.max(grown, told ?? 0)
+}
+
+/** The next state, and which connections to open and to close. */
+export function step(state: State, signal: Timed): [State, Order[]] {
+  const after = timed(react(state, signal), signal)
+  const before = [state.line, state.next]
+  const now = [after.line, after.next]
+  const orders: Order[] = []
+  for (const line of now) if (line && !before.includes(line)) orders.push({ is: "open", line })
+  for (const line of before) if (line && !now.includes(line)) orders.push({ is: "close", line })
+  return [after, orders]
+}
+
+function react(state: State, signal: Timed): State {
+  const { at } = signal
+  switch (signal.is) {
+    case "start":
+      return state.line || state.phase === "waiting" ? state : open(state, at)
+    case "stop":
+      return { ...state, phase: "idle", line: 0, next: 0, swapAt: null }
+    case "swap":
+      return state.phase === "live" ? swap(state, at) : state.phase === "opening" ? open(state, at) : state
+    case "reopen":
+      return state.line ? fail(state, signal) : state
+    case "bytes":
+      return heard(state, signal, signal.audible ?? state.audible)
+    case "retry":
+      return isOurs(state, signal.line) ? { ...state, retry: Math.min(LONGEST, signal.ms) } : state
+    case "draining":
+      return isOurs(state, signal.line) ? away(state, signal, signal.line, signal.ms) : state
+    case "closed":
+      if (signal.over && signal.line === state.line) return { ...state, phase: "over", line: 0, next: 0, swapAt: null }
+      return lose(state, signal, signal.line)
+    case "status":
+      return isOurs(state, signal.line) ? answered(state, signal, signal.status, signal.retryAfter) : state
+    case "hidden":
+      return { ...state, hidden: state.hidden ?? at }
+    case "freeze":
+      return isActive(state) ? { ...state, phase: "asleep", line: 0, next: 0, swapAt: null } : state
+    case "offline":
+      return { ...state, offline: true }
+    case "visible":
+    case "online":
+    case "resume":
+      return wake(signal.is === "online" ? { ...state, offline: false } : state, signal)
+    case "tick":
+      return tick(state, signal)
+  }
+}
+
+const isOurs = (state: State, line: number): boolean => line !== 0 && (line === state.line || line === state.next)
+const isActive = ({ phase }: State): boolean => phase === "opening" || phase === "live" || phase === "waiting"
+
+function open(state: State, at: number): State {
+  const line = state.last + 1
+  return { ...state, phase: "opening", line, next: 0, last: line, heard: at, swapAt: null }
+}
+
+function swap(state: State, at: number): State {
+  const next = state.last + 1
+  return { ...state, next, last: next, trying: at, swapAt: null }
+}
+
+function heard(state: State, signal: Timed & { line: number }, audible: boolean): State {
+  const { at, line } = signal
+  if (!isOurs(state, line)) return state
+  if (line === state.next) return { ...state, line, next: 0, since: at, heard: at, audible }
+  if (state.phase === "opening") return { ...state, phase: "live", since: at, heard: at, audible }
+  return { ...state, heard: at, audible }
+}
+
+/** One of the connections is gone. */
+function lose(state: State, signal: Timed, line: number): State {
+  if (line === state.next && line !== 0)
+    return { ...state, next: 0, tries: state.tries + 1, swapAt: again(state, signal) }
+  if (line !== state.line || line === 0) return state
+  if (state.next) return { ...state, phase: "opening", line: state.next, next: 0, heard: state.trying }
+  return fail(state, signal)
+}
+
+function fail(state: State, signal: Timed): State {
+  const good = state.phase === "live" && signal.at - state.since >= GOOD
+  const counted = good ? { ...state, tries: 0 } : state
+  const wakes = again(counted, signal)
+  return { ...counted, phase: "waiting", line: 0, next: 0, swapAt: null, tries: counted.tries + 1, wake: wakes }
+}
+
+/** When to try again. */
+function again(state: State, { at, random }: Timed): number {
+  const told = Math.max(state.retry ?? 0, state.notBefore - at) || null
+  return at + delay(state.offline ? 16 : state.tries, random, told)
+}
+
+/** The server does not want this client before so long. */
+function away(state: State, signal: Timed, line: number, ms: number | null): State {
+  return lose(ms === null ? state : { ...state, notBefore: signal.at + Math.min(LONGEST, ms) }, signal, line)
+}
+
+function answered(state: State, signal: Timed & { line: number }, status: number, told: number | null): State {
+  if (status === 401 || status === 403 || status === 404)
+    return { ...state, phase: "refused", line: 0, next: 0, swapAt: null }
+  if (status === 204) return { ...state, phase: "over", line: 0, next: 0, swapAt: null }
+  return away(state, signal, signal.line, told)
+}
+
+/** Somebody looks again, or the network is back: what was live before is not believed any more. */
+function wake(state: State, signal: Timed): State {
+  const { at } = signal
+  const away = state.hidden === null ? 0 : at - state.hidden
+  const seen = signal.is === "online" ? state : { ...state, hidden: null }
+  if (state.phase === "asleep") return open(seen, at)
+  if (state.phase === "waiting") return at < state.notBefore ? { ...seen, wake: state.notBefore } : open(seen, at)
+  if (state.phase !== "live") return seen
+  if (state.audible && at - state.heard > KEEP_ALIVE) return open(seen, at)
+  return away > KEEP_ALIVE && !state.next ? swap(seen, at) : seen
+}
+
+function tick(state: State, signal: Timed): State {
+  const { at } = signal
+  if (state.phase === "waiting") return state.wake !== null && at >= state.wake ? open(state, at) : state
+  if (!state.line) return state
+  if ((state.audible || state.phase === "opening") && at - state.heard >= SILENCE) return fail(state, signal)
+  if (state.next) return at - state.trying >= SILENCE ? lose(state, signal, state.next) : state
+  return state.swapAt !== null && at >= state.swapAt ? swap(state, at) : state
+}
+
+/** Put the alarm where it belongs. */
+function timed(state: State, { at }: Timed): State {
+  if (state.phase === "waiting") return state
+  const silence = state.line && (state.audible || state.phase === "opening") ? state.heard + SILENCE : null
+  const change = state.next ? state.trying + SILENCE : state.swapAt
+  const alarms = [silence, change].filter((one) => one !== null)
+  const wake = alarms.length > 0 ? Math.max(at, Math.min(...alarms)) : null
+  return wake === state.wake ? state : { ...state, wake }
+}

@@ -1,0 +1,10 @@
+import { defineConfig } from "tsdown"
+
+export default defineConfig({
+  entry: ["src/index.ts", "src/react.ts", "src/element.ts"],
+  format: ["esm", "cjs"],
+  dts: true,
+  platform: "neutral",
+  target: "es2022",
+  fixedExtension: false,
+})
