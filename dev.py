@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,8 +30,15 @@ ENVIRONMENTS = ("base", "dev", "bench")
 PACKAGES = {
     "chromium": ("chromium", "chromium-browser"),
     "curl": ("curl",),
+    "nodejs": ("node",),
+    "npm": ("npm",),
 }
-NEEDED_BY_ALL = ("chromium", "curl")
+NEEDED_BY_ALL = ("chromium", "curl", "nodejs", "npm")
+NODE = (20, 19)  # the oldest that builds the page
+
+# The rooms of TypeScript. The page is built from the client, so that comes first.
+SCRIPTS = ("clients/typescript", "web")
+BUILT = ROOT / "src" / "playhead" / "web"
 
 
 # How much of what is drawn at random a tier tries; the caller's own environment beats this.
@@ -66,7 +74,17 @@ def is_present(package: str) -> bool:
     if package == "python3-venv":
         importlib.invalidate_caches()
         return importlib.util.find_spec("ensurepip") is not None
+    if package == "nodejs":
+        return node_version() >= NODE
     return any(shutil.which(command) for command in PACKAGES[package])
+
+
+def node_version() -> tuple[int, ...]:
+    """Of the node that is there; (0,) without one."""
+    if shutil.which("node") is None:
+        return (0,)
+    told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout
+    return tuple(map(int, re.findall(r"\d+", told))) or (0,)
 
 
 def provide(needed: Iterable[str]) -> None:
@@ -80,7 +98,7 @@ def provide(needed: Iterable[str]) -> None:
         must("apt-get", "install", "-y", "-qq", "--no-install-recommends", *steps.install, env=env, quiet=True)
         for name in steps.install:
             if not is_present(name):
-                sys.exit(f"{name}: apt-get installed it, and it is still not there")
+                sys.exit(f"{name}: apt-get installed it, and it is still not there, or too old")
             print(f"{name}: installed", flush=True)
     if steps.ask:
         sys.exit(f"missing: {', '.join(steps.ask)}. Please run:\n    {steps.advice}")
@@ -200,6 +218,37 @@ def pytest(marks: str, extra: list[str], sizes: Mapping[str, str] | None = None)
     return run(*command, *extra, sizes=sizes)
 
 
+def scripts() -> int:
+    """Check and test what is TypeScript, and build the page anew: it has to be the committed one."""
+    failed = 0
+    for room in SCRIPTS:
+        lock, kept = ROOT / room / "package-lock.json", ROOT / room / "node_modules" / ".stamp"
+        held = hashlib.sha256(lock.read_bytes()).hexdigest()
+        if not is_written(kept, held):
+            print(f"preparing {room} ...", flush=True)
+            must("npm", "ci", "--prefix", room, "--no-audit", "--no-fund", quiet=True)
+            kept.write_text(held)
+    for room in SCRIPTS:
+        for script in ("check", "test"):
+            print(f"-- npm run {script} in {room}", flush=True)
+            failed = run("npm", "--prefix", room, "run", "--silent", script) or failed
+    with tempfile.TemporaryDirectory() as fresh:
+        print("-- npm run build in web", flush=True)
+        failed = run("npm", "--prefix", "web", "run", "--silent", "build", "--", "--outDir", fresh) or failed
+        if lines := differing(Path(fresh), BUILT):
+            print("the committed page is not the built one (npm --prefix web run build):", *lines, sep="\n  ")
+            failed = failed or 1
+    return failed
+
+
+def differing(one: Path, other: Path) -> list[str]:
+    """The files that are not the same in both folders."""
+    names = {path.relative_to(folder) for folder in (one, other) for path in folder.rglob("*") if path.is_file()}
+    same = {name for name in names if all((folder / name).is_file() for folder in (one, other))}
+    same = {name for name in same if (one / name).read_bytes() == (other / name).read_bytes()}
+    return sorted(map(str, names - same))
+
+
 def test(args: argparse.Namespace, extra: list[str]) -> int:
     ensure("dev")
     if args.deep:
@@ -208,9 +257,11 @@ def test(args: argparse.Namespace, extra: list[str]) -> int:
     if args.all:
         provide(NEEDED_BY_ALL)
     failed = lint()
+    if args.all:
+        failed = scripts() or failed
     tested = pytest("not deep", extra, ALL) if args.all else pytest("not deep and not browser", extra)
     if failed:
-        print("lint failed: see above the tests", file=sys.stderr)
+        print("a check failed: see above the tests", file=sys.stderr)
     return failed or tested
 
 
@@ -254,7 +305,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs.add_parser("demo", help="run the demo server and page; further arguments go to `playhead demo`")
     tests = verbs.add_parser("test", help="lint, then every test that needs no system package", allow_abbrev=False)
-    tests.add_argument("--all", action="store_true", help="in a real browser too, and more of them; what CI runs")
+    tests.add_argument("--all", action="store_true", help="also the TypeScript and a real browser; what CI runs")
     tests.add_argument("--deep", metavar="NAME", help="only the tests of this name, at full length")
     tests.epilog = "Arguments after -- go to pytest."
     verbs.add_parser("lint", help="style, format, types and import contracts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,8 +86,8 @@ def scripted() -> Iterator[Scripted]:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Where screenshots go: PLAYHEAD_PICTURES, or a folder that pytest keeps for a while."""
-    folder = Path(os.environ.get("PLAYHEAD_PICTURES") or tmp_path)
+def pictures() -> Path:
+    """Where screenshots go, for people to look at; git ignores it."""
+    folder = Path(__file__).parents[2] / ".cache" / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -24,6 +24,7 @@ from playhead.gateway import page
 
 RUN = "019b0000-0000-7000-8000-000000000001"
 EPOCH = 1_767_225_600_000
+FINAL = ("succeeded", "failed", "cancelled", "interrupted")
 AT = "2026-01-01T00:00:00.000Z"
 
 Json = dict[str, Any]
@@ -131,18 +132,24 @@ class Scripted:
     asked: list[Json] = field(default_factory=list)
     agents: list[Json] = field(default_factory=list)
     stream_status: int = 200
-    refusal: tuple[int, Json] | None = None  # of the next POST
+    opening: bytes = b""  # what every stream begins with
+    refusals: list[tuple[int, Json]] = field(default_factory=list)  # of the next POSTs
+    runs: list[Json] | None = None  # those of the list; None: the one of the screen
+    next: str | None = None  # of the first page of the list
+    wire: str = "1"  # the version that every answer tells
+    asks: list[str] = field(default_factory=list)  # the queries for a list of runs
     streams: list[tuple[dict[str, str], str | None]] = field(default_factory=list)
     posts: list[tuple[str, Any, dict[str, str]]] = field(default_factory=list)
     bootstraps: int = 0
     hold: int = 0  # bootstraps that answer only after `release`, with the screen of the moment of their request
+    older: Json = field(default_factory=dict)  # the page before: of events, or of runs
     url: str = ""
 
     def __post_init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: list[asyncio.Queue[bytes | None]] = []
         self._released = threading.Event()
-        self._page = page.read_page() or b""
+        self._page = page.read_page()
 
     def send(self, *frames: bytes) -> None:
         """To every open stream."""
@@ -166,30 +173,43 @@ class Scripted:
     def app(self) -> Starlette:
         routes = [
             Route("/", self._serve_page),
+            Route("/assets/{name}", self._serve_page),
             Route("/agents", self._serve_agents),
             Route("/interrupts", self._serve_questions),
             Route("/runs", self._serve_runs),
             Route("/runs/{id}/bootstrap", self._serve_bootstrap),
             Route("/runs/{id}/events", self._serve_older),
             Route("/runs/{id}/stream", self._serve_stream),
+            Route("/runs/{id}", self._serve_run),
+            Route("/stream", self._serve_stream),
             Route("/{path:path}", self._serve_post, methods=["POST"]),
         ]
         return Starlette(routes=[Mount("/base", routes=routes), *routes])
 
     async def _serve_page(self, request: Request) -> Response:
-        headers = {"content-security-policy": page.policy(self._page)}
-        return Response(self._page, 200, headers, "text/html")
+        name = request.path_params.get("name")
+        name = f"{page.ASSETS}{name}" if name else page.INDEX
+        return Response(self._page[name], 200, page.HEADERS, page.MEDIA[name.rpartition(".")[2]])
 
     async def _serve_agents(self, request: Request) -> Response:
-        return JSONResponse({"agents": self.agents})
+        return self._answer({"agents": self.agents})
 
     async def _serve_questions(self, request: Request) -> Response:
-        return JSONResponse({"interrupts": self.asked})
+        return self._answer({"interrupts": self.asked})
+
+    async def _serve_run(self, request: Request) -> Response:
+        return self._answer(self.screen["run"])
 
     async def _serve_runs(self, request: Request) -> Response:
         if request.method == "POST":
             return await self._serve_post(request)
-        return JSONResponse({"runs": [self.screen["run"]], "next": None})
+        self.asks.append(request.url.query)
+        if "after" in request.query_params:
+            return self._answer({"runs": self.older["runs"], "next": None})
+        return self._answer({"runs": [self.screen["run"]] if self.runs is None else self.runs, "next": self.next})
+
+    def _answer(self, data: Json) -> Response:
+        return JSONResponse(data, headers={"playhead-wire": self.wire})
 
     async def _serve_bootstrap(self, request: Request) -> Response:
         self.bootstraps += 1
@@ -199,25 +219,24 @@ class Scripted:
         if self.hold:
             self.hold -= 1
             await asyncio.to_thread(self._released.wait)
-        return Response(body, media_type="application/json")
+        return Response(body, media_type="application/json", headers={"playhead-wire": self.wire})
 
     async def _serve_older(self, request: Request) -> Response:
-        return JSONResponse(self.older)
-
-    older: Json = field(default_factory=dict)
+        return self._answer(self.older)
 
     async def _serve_stream(self, request: Request) -> Response:
         asked = (dict(request.query_params), request.headers.get("last-event-id"))
-        if self.stream_status != 200:
+        over = self.screen["run"]["status"] in FINAL
+        if self.stream_status != 200 or over:
             self.streams.append(asked)
-            return Response(None, self.stream_status)
+            return Response(None, 204 if over else self.stream_status)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def frames() -> AsyncIterator[bytes]:
             self.streams.append(asked)
             self._open.append(queue)  # in one go, so that `viewers` never counts an older stream for the newest
             try:
-                yield b"retry: 100\n\n"
+                yield b"retry: 100\n\n" + self.opening
                 while (frame := await queue.get()) is not None:
                     yield frame
             finally:
@@ -228,8 +247,8 @@ class Scripted:
     async def _serve_post(self, request: Request) -> Response:
         body = json.loads(await request.body() or b"null")
         self.posts.append((request.url.path, body, dict(request.headers)))
-        if self.refusal is not None:
-            (status, answer), self.refusal = self.refusal, None
+        if self.refusals:
+            status, answer = self.refusals.pop(0)
             return JSONResponse(answer, status)
         return JSONResponse(self.screen["run"], 201)
 

@@ -19,7 +19,7 @@ def test_a_bare_machine_as_root_installs_everything():
 def test_a_bare_machine_as_a_user_asks_in_one_line():
     steps = dev.plan(dev.NEEDED_BY_ALL, lambda name: False, may_install=False)
     assert steps == dev.Plan(found=(), install=(), ask=dev.NEEDED_BY_ALL)
-    assert steps.advice == "sudo apt-get install -y chromium curl"
+    assert steps.advice == "sudo apt-get install -y chromium curl nodejs npm"
 
 
 @pytest.mark.parametrize("may_install", [True, False])
@@ -42,6 +42,31 @@ def test_a_user_without_a_package_is_told_and_stopped(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(SystemExit, match="sudo apt-get install -y chromium"):
         dev.provide(("chromium",))
+
+
+@pytest.mark.parametrize(
+    ("told", "present"), [("v18.20.4", False), ("v20.18.9", False), ("v20.19.0", True), ("v26.1.0", True), ("", False)]
+)
+def test_a_node_that_is_too_old_is_none(monkeypatch, tmp_path, told, present):
+    node = tmp_path / "node"
+    node.write_text(f"#!/bin/sh\necho {told}\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert dev.is_present("nodejs") is present
+
+
+def test_without_a_node_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not dev.is_present("nodejs")
+
+
+def test_a_page_that_was_not_built_anew_is_found(tmp_path):
+    for name, files in {"fresh": {"a": "1", "b/c": "2", "new": ""}, "kept": {"a": "1", "b/c": "3", "old": ""}}.items():
+        for path, text in files.items():
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).write_text(text)
+    assert dev.differing(tmp_path / "fresh", tmp_path / "kept") == ["b/c", "new", "old"]
+    assert dev.differing(tmp_path / "fresh", tmp_path / "fresh") == []
 
 
 def test_children_start_without_the_callers_python(monkeypatch):
