@@ -12,9 +12,11 @@ from playhead.version import __version__
 _EXPORTS: dict[str, str] = {
     "Agent": "playhead.agents",
     "App": "playhead.app",
+    "Client": "playhead.client",
     "Decision": "playhead.agents",
     "PlayheadError": "playhead.errors",
     "RunContext": "playhead.agents",
+    "RunView": "playhead.client",
     "Settings": "playhead.settings",
     "SyncRun": "playhead.agents",
     "agent": "playhead.agents",
@@ -27,9 +29,11 @@ _EXPORTS: dict[str, str] = {
 __all__ = [
     "Agent",
     "App",
+    "Client",
     "Decision",
     "PlayheadError",
     "RunContext",
+    "RunView",
     "Settings",
     "SyncRun",
     "__version__",
@@ -43,6 +47,7 @@ __all__ = [
 if TYPE_CHECKING:
     from playhead.agents import Agent, Decision, RunContext, SyncRun, agent, external_agent, on
     from playhead.app import App, attach, attempt
+    from playhead.client import Client, RunView
     from playhead.errors import PlayheadError
     from playhead.settings import Settings
 

@@ -17,10 +17,10 @@ async def greet(run: playhead.RunContext, who: str = "world", count: int = 3) ->
 
 @playhead.agent(resumable=True, max_attempts=10)
 async def walk(run: playhead.RunContext, count: int = 40, pause: float = 0.1) -> dict:
-    """Takes steps, each named by its number; a later attempt takes them all again."""
+    """Takes steps, each named by its number; a later attempt takes them all again, and quicker."""
     for number in range(count):
         await run.event("step_taken", {"number": number, "attempt": run.attempt})
-        await asyncio.sleep(pause)
+        await asyncio.sleep(pause if run.attempt == 1 else pause / 10)
     return {"taken": count}
 
 

@@ -22,7 +22,7 @@ def test_tail_goes_on_through_kill_and_restart(tmp_path):
     count = 30
     lines: list[str] = []
     with serving(data) as first:
-        given = json.dumps({"count": count, "pause": 0.1})
+        given = json.dumps({"count": count, "pause": 0.5})
         started = playhead("run", "walk", "--input", given, "--data", data)[1].strip()
         watching = spawn("tail", started, "--data", data, "--json", retry=0.2)
         seen(watching, lines, '"number": 8')

@@ -1,11 +1,10 @@
-"""The command line's reader of the wire, against a server whose cursors look like nothing and whose events stutter."""
+"""The Python client against a server whose cursors look like nothing and whose events stutter."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +14,8 @@ from urllib.parse import parse_qsl, urlencode
 import pytest
 import uvicorn
 
-from playhead.cli.folder import Place
-from playhead.cli.follow import Follower, Frame
+from playhead.client import Client
+from playhead.client.clock import Clock
 from tests.support.agents import counting
 from tests.support.stage import BACKENDS, stage
 
@@ -74,6 +73,11 @@ class Disguise:
         await self._app({**scope, "query_string": urlencode(query).encode()}, receive, dressed)
 
 
+class HastyClock(Clock):
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -95,23 +99,22 @@ async def test_a_client_needs_nothing_of_a_cursor_but_to_give_it_back(backend: s
         run_id = await s.client.start("count", {"n": 30, "stops": list(range(2, 31))})
         disguise = Disguise(s.app, times=2, cut=4)
         async with serving(disguise) as url:
-            follower = Follower(Place(tmp_path, url), run_id, sleep=lambda seconds: time.sleep(0.01))
-            frames: list[Frame] = []
-
-            def follow() -> None:
-                for frame in follower.frames():
-                    frames.append(frame)
-
-            following = asyncio.create_task(asyncio.to_thread(follow))
-            for i in range(2, 31):
+            views = Client(url, clock=HastyClock()).follow(run_id, bootstrap=False)
+            told: list[str] = []
+            for i in range(2, 32):
                 async with asyncio.timeout(20):
-                    while sum(frame.name == "event" for frame in frames) < i + 2:
-                        await asyncio.sleep(0.005)
-                s.gates.open(f"at-{i}")
-            await asyncio.wait_for(following, 20)
-        events = [frame.data for frame in frames if frame.name == "event"]
+                    while len(told) < i + 2:
+                        await anext(views)
+                        told += [frame.data["id"] for frame in views.news if frame.name == "event"]
+                if i < 31:
+                    s.gates.open(f"at-{i}")
+            async with asyncio.timeout(20):
+                async for view in views:
+                    if view.connection != "ended" or any(frame.name == "end" for frame in views.news):
+                        told += [frame.data["id"] for frame in views.news if frame.name == "event"]
         whole = (await s.client.bootstrap(run_id, limit=200))["events"]
-        assert [event["id"] for event in events] == [event["id"] for event in whole]
+        assert told == [event["id"] for event in whole]
+        assert told == [event["id"] for event in view.events]
         assert len(disguise.asked) > 5
         assert not any(CURSOR.search(name.encode()) for name in disguise.asked)
-        assert frames[-1].name == "end"
+        assert view.connection == "ended"

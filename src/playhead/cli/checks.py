@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
+
 from playhead.cli.doctor import Finding
 from playhead.cli.folder import (
     LIVE,
@@ -25,8 +27,8 @@ from playhead.cli.folder import (
     read_record,
     read_server,
 )
-from playhead.cli.http import BROKEN, Stream
 from playhead.cli.mounts import NETWORK, file_system
+from playhead.client import Client
 from playhead.core.run import Status
 from playhead.errors import PlayheadError
 from playhead.settings import Settings
@@ -106,11 +108,9 @@ def server(settings: Settings) -> Iterator[Finding]:
         return
     who = f"process {running.pid} ({running.version}) at {running.url}"
     try:
-        stream = Stream(running.url, "/readyz", {}, 5.0)
-        status = stream.status
-        stream.close()
-    except (*BROKEN, PlayheadError) as error:
-        message = f"{who} holds the folder and does not answer: {error or type(error).__name__}."
+        status = anyio.run(Client(running.url, timeout=5.0).exchange, "GET", "/readyz").status
+    except PlayheadError as error:
+        message = f"{who} holds the folder and does not answer: {error.message}"
         yield Finding("server", "fail", message, "Look at its log; stop it and start it again.")
         return
     if status == 200:

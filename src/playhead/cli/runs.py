@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from playhead.cli import output
+from playhead.cli.calls import call
 from playhead.cli.folder import Place, Record, read_record
-from playhead.cli.http import Client
+from playhead.client import Client
 from playhead.errors import InvalidRequest, NotFound
 
 TENANT = "local"  # whose runs a folder without a server shows
@@ -20,27 +19,19 @@ TENANT = "local"  # whose runs a folder without a server shows
 
 def start(
     place: Place, agent: str, given: str | None, *, key: str | None, dedupe: str | None, labels: Sequence[str]
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Start a run; the run as the server has it. Raises NoServer, UnknownAgent, InvalidInput, KeyConflict."""
-    body = {"agent": agent, "input": read_input(given), "labels": read_labels(labels), "key": key}
-    # With a key of its own the call can be sent again when its answer was lost, and still starts one run.
-    answer: dict[str, Any] = Client(place).call(
-        "POST", "/runs", body, {"Idempotency-Key": dedupe or f"cli-{uuid.uuid4()}"}
-    )
-    return answer
+    input, named = read_input(given), read_labels(labels)
+    return call(place, lambda client: client.start(agent, input, labels=named, key=key, idempotency_key=dedupe))
 
 
 def listed(
     place: Place, *, status: Sequence[str], agent: str | None, labels: Sequence[str], limit: int
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Runs, newest first, as `GET /runs` answers them: from the server, or from the record where none runs."""
     if place.find() is not None:
-        query: list[tuple[str, str]] = [("limit", str(limit)), *(("status", one) for one in status)]
-        query += [("label", f"{name}:{value}") for name, value in read_labels(labels).items()]
-        if agent is not None:
-            query.append(("agent", agent))
-        answer: dict[str, Any] = Client(place).get(f"/runs?{urlencode(query)}")
-        return answer
+        named = read_labels(labels)
+        return call(place, lambda client: client.list(status=status, agent=agent, labels=named, limit=limit))
     from playhead.core.run import Status
     from playhead.runtime.documents import run_document
 
@@ -58,12 +49,14 @@ def listed(
     return {"runs": [json.loads(one) for one in read_record(place, look)], "next": None}
 
 
-def shown(place: Place, run_id: str) -> dict[str, Any]:
+def shown(place: Place, run_id: str) -> Mapping[str, Any]:
     """The run with its open questions. Raises NotFound."""
+
+    async def ask(client: Client) -> Mapping[str, Any]:
+        return {**await client.get(run_id), "interrupts": await client.interrupts(run_id)}
+
     if place.find() is not None:
-        client = Client(place)
-        run: dict[str, Any] = client.get(f"/runs/{quote(run_id, safe='')}")
-        return {**run, "interrupts": asked(client, run_id)}
+        return call(place, ask)
     from playhead.core.ids import is_id
     from playhead.runtime.documents import interrupt_document, run_document
 
@@ -77,32 +70,30 @@ def shown(place: Place, run_id: str) -> dict[str, Any]:
     return read_record(place, look)
 
 
-def cancel(place: Place, run_id: str, reason: str | None) -> dict[str, Any]:
+def cancel(place: Place, run_id: str, reason: str | None) -> Mapping[str, Any]:
     """Ask a run to stop. Raises NoServer, NotFound."""
-    answer: dict[str, Any] = Client(place).call("POST", f"/runs/{quote(run_id, safe='')}/cancel", {"reason": reason})
-    return answer
+    return call(place, lambda client: client.cancel(run_id, reason))
 
 
-def decide(place: Place, run_id: str, interrupt_id: str | None, *, approved: bool, note: str | None) -> dict[str, Any]:
+def decide(
+    place: Place, run_id: str, interrupt_id: str | None, *, approved: bool, note: str | None
+) -> Mapping[str, Any]:
     """Answer a question of a run, the open one if none is named. Raises NoServer, NotFound, AlreadyDecided."""
-    client = Client(place)
-    if interrupt_id is None:
-        found = asked(client, run_id)
-        if not found:
-            raise NotFound("The run asks nothing now.")
-        if len(found) > 1:
-            names = ", ".join(f"{one['id']} ({one['kind']})" for one in found)
-            raise InvalidRequest(f"The run asks {len(found)} questions; name one of: {names}")
-        interrupt_id = str(found[0]["id"])
-    path = f"/runs/{quote(run_id, safe='')}/interrupts/{quote(interrupt_id, safe='')}/decision"
-    answer: dict[str, Any] = client.call("POST", path, {"approved": approved, "note": note})
-    return answer
+
+    async def answer(client: Client) -> Mapping[str, Any]:
+        asked = interrupt_id or _only(await client.interrupts(run_id))
+        return await client.decide(run_id, asked, approved, note=note)
+
+    return call(place, answer)
 
 
-def asked(client: Client, run_id: str) -> list[dict[str, Any]]:
-    """The open questions of a run, oldest first."""
-    found: list[dict[str, Any]] = client.get(f"/interrupts?{urlencode({'run': run_id})}")["interrupts"]
-    return found
+def _only(found: Sequence[Mapping[str, Any]]) -> str:
+    if not found:
+        raise NotFound("The run asks nothing now.")
+    if len(found) > 1:
+        names = ", ".join(f"{one['id']} ({one['kind']})" for one in found)
+        raise InvalidRequest(f"The run asks {len(found)} questions; name one of: {names}")
+    return str(found[0]["id"])
 
 
 def read_input(given: str | None) -> Any:

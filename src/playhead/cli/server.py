@@ -9,15 +9,43 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from playhead.app import App
 from playhead.cli.listen import BACKLOG
+from playhead.settings import Delivery
 
 _log = logging.getLogger("playhead")
 LAST_REQUESTS = 1  # seconds that plain requests get once everything else has ended
+
+
+def configuration(app: Any, delivery: Delivery = "direct", **options: Any) -> uvicorn.Config:
+    """How uvicorn serves an app whose streams are long and whose query strings belong in no log."""
+    given: dict[str, Any] = {
+        "http": protocol(delivery),
+        "lifespan": "off",  # its end would wait for the streams, which wait for it
+        "access_log": False,
+        "log_config": None,
+        "log_level": logging.WARNING,
+        "proxy_headers": False,
+        "server_header": False,
+        "backlog": BACKLOG,
+        "timeout_graceful_shutdown": LAST_REQUESTS,
+    }
+    return uvicorn.Config(app, **{**given, **options})
+
+
+def protocol(delivery: Delivery) -> Any:
+    """What uvicorn is to speak to its sockets with; without httptools there is only its own choice."""
+    if delivery == "direct" and find_spec("httptools") is not None:
+        from playhead.cli.direct import DirectProtocol
+
+        return DirectProtocol
+    return "auto"
 
 
 class Server(uvicorn.Server):
@@ -27,19 +55,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: App, ready: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                lifespan="off",  # its end would wait for the streams, which wait for it
-                access_log=False,  # query strings belong in no log
-                log_config=None,
-                log_level=logging.WARNING,
-                proxy_headers=False,
-                server_header=False,
-                backlog=BACKLOG,
-                timeout_graceful_shutdown=LAST_REQUESTS,
-            )
-        )
+        super().__init__(configuration(app, app.settings.delivery))
         self._app, self._ready = app, ready
         self._asked = 0
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,16 +6,13 @@ import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
 from playhead.cli import output
+from playhead.cli.calls import call
 from playhead.cli.folder import Place, read_record
-from playhead.cli.follow import Follower, Frame
-from playhead.cli.http import Client
 from playhead.cli.screen import Lines, Screen, open_screen
-from playhead.errors import NoServer, NotFound
-
-FINAL = {f"run_{outcome}": outcome for outcome in output.OUTCOMES}
+from playhead.client import Client, Frame
+from playhead.errors import NoServer, NotFound, PlayheadError
 
 
 def tail(place: Place, run_id: str, *, cursor: str | None, as_json: bool, text: bool) -> int:
@@ -27,56 +24,78 @@ def tail(place: Place, run_id: str, *, cursor: str | None, as_json: bool, text: 
         return _ended(place, run_id, as_json=as_json)
     screen: Screen = Lines() if as_json else open_screen()
     with contextlib.closing(screen):
-        outcome = _watch(Follower(place, run_id, cursor=cursor, notice=screen.note), screen, as_json, text)
-    if outcome is None:
+        told = Told(screen, run_id, as_json=as_json, text=text)
+        outcome = call(place, lambda client: _watch(client, told, run_id, cursor))
+    if not told.ended and not as_json:
         # The cursor was behind the final event already, so the stream had nothing to say.
-        outcome = str(Client(place).get(f"/runs/{quote(run_id, safe='')}")["status"])
-        if not as_json:
-            output.say(f"run {run_id} {outcome}")
+        output.say(f"run {run_id} {outcome}")
     return output.OUTCOMES.get(outcome, output.USAGE)
 
 
-def _watch(follower: Follower, screen: Screen, as_json: bool, text: bool) -> str | None:
-    outcome: str | None = None
-    parts = Parts(screen)
-    waiting = False
-    for frame in follower.frames():
-        if frame.name == "text" and not text:
-            continue
-        data = frame.data if isinstance(frame.data, dict) else {}
-        if as_json:
-            output.dump({"frame": frame.name, "id": frame.id, "data": frame.data})
-        elif frame.name == "text":
-            parts.take(data)
-        elif frame.name == "state":
-            snapshot = data.get("snapshot") or {}
-            waiting = snapshot.get("status") == "waiting"
-            screen.state(snapshot, data.get("degraded"))
-        elif frame.name == "event":
-            screen.event(data)
-            if data.get("type") == "attempt_started":
-                parts.void(data.get("attempt"))
-            if data.get("type") == "approval_required" and waiting:
-                screen.text("answer it with", _answers(follower, data))
-        elif frame.name == "resync_required":
-            screen.note(f"events may be missing here ({data.get('reason')})")
-        outcome = _outcome(frame, data) or outcome
-    parts.finish()
+async def _watch(client: Client, told: Told, run_id: str, cursor: str | None) -> str:
+    outcome = ""
+    async with client.follow(run_id, bootstrap=False, cursor=cursor) as views:
+        async for view in views:
+            # What a bootstrap shows after the end is behind the cursor that was given.
+            if view.connection != "ended" or any(frame.name == "end" for frame in views.news):
+                for frame in views.news:
+                    told.take(frame)
+            told.trouble(views.trouble)
+            outcome = told.outcome or view.status or ""
+            if told.ended:
+                break
+    told.finish()
     return outcome
 
 
-def _outcome(frame: Frame, data: Mapping[str, Any]) -> str | None:
-    if frame.name == "event":
-        return FINAL.get(str(data.get("type")))
-    if frame.name == "end" and data.get("status") in output.OUTCOMES:
-        return str(data["status"])
-    return None
+class Told:
+    """What was told of a run so far, put on the screen, or written as it came."""
 
+    def __init__(self, screen: Screen, run_id: str, *, as_json: bool, text: bool) -> None:
+        self.outcome: str | None = None
+        self.ended = False
+        self._screen, self._run_id, self._as_json, self._text = screen, run_id, as_json, text
+        self._parts = Parts(screen)
+        self._waiting = False
+        self._said: str | None = None
 
-def _answers(follower: Follower, event: Mapping[str, Any]) -> str:
-    payload = event.get("payload")
-    asked = payload.get("interrupt_id") if isinstance(payload, dict) else None
-    return f"playhead approve {follower.run_id} {asked or ''}".strip() + " (or reject)"
+    def take(self, frame: Frame) -> None:
+        data = frame.data
+        self._said = None
+        if frame.name == "end":
+            self.ended, self.outcome = True, str(data["status"])
+        if frame.name == "text" and not self._text:
+            return
+        if self._as_json:
+            output.dump({"frame": frame.name, "id": frame.cursor, "data": data})
+        elif frame.name == "text":
+            self._parts.take(data)
+        elif frame.name == "state":
+            self._waiting = data["snapshot"]["status"] == "waiting"
+            self._screen.state(data["snapshot"], data["degraded"])
+        elif frame.name == "event":
+            self._event(data)
+        elif frame.name == "resync_required":
+            self._screen.note(f"events may be missing here ({data['reason']})")
+
+    def trouble(self, now: PlayheadError | None) -> None:
+        """Once, until something has come again: whoever waits for a server need not be told at each try."""
+        if now is not None and now.message != self._said:
+            self._said = now.message
+            self._screen.note(now.message)
+
+    def finish(self) -> None:
+        self._parts.finish()
+
+    def _event(self, event: Mapping[str, Any]) -> None:
+        self._screen.event(event)
+        if event["type"] == "attempt_started":
+            self._parts.void(event.get("attempt"))
+        if event["type"] == "approval_required" and self._waiting:
+            payload = event.get("payload")
+            asked = payload.get("interrupt_id") if isinstance(payload, dict) else None
+            command = f"playhead approve {self._run_id} {asked or ''}".strip()
+            self._screen.text("answer it with", f"{command} (or reject)")
 
 
 class Parts:
