@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,16 +48,24 @@ class Load:
     pause: float
 
 
-def per_delivery(server: subprocess.Popen[str], port: int, path: str, count: int, mark: str, load: Load) -> float:
-    """Microseconds of CPU for each delivery."""
-    events = load.events
+Figures = dict[str, float]  # microseconds of CPU for each delivery, by load
+
+
+def per_delivery(
+    server: subprocess.Popen[str], port: int, path: str, count: int, mark: str, loads: Mapping[str, Load]
+) -> Figures:
+    """The loads one after the other, to the same viewers."""
+    found: Figures = {}
     with viewers(port, path, count, mark) as watching:
-        before = seen(watching)
-        measure.tell(server, f"emit {events} {load.burst} {load.pause}")
-        cpu = float(measure.line(server)["cpu"])
-        measure.wait_for(lambda: seen(watching) - before >= events * count, "every delivery")
-        assert seen(watching) - before == events * count, "a delivery came twice"
-    return 1e6 * cpu / (events * count)
+        for name, load in loads.items():
+            deliveries = load.events * count
+            before = seen(watching)
+            measure.tell(server, f"emit {load.events} {load.burst} {load.pause}")
+            cpu = float(measure.line(server)["cpu"])
+            measure.wait_for(lambda: seen(watching) - before >= deliveries, "every delivery")  # noqa: B023
+            assert seen(watching) - before == deliveries, "a delivery came twice"
+            found[name] = 1e6 * cpu / deliveries
+    return found
 
 
 @contextmanager
@@ -107,11 +115,12 @@ http {{
 """
 
 
-def nchan(count: int, load: Load) -> float | None:
-    """The same load on nginx with nchan; None where it is not installed."""
+def nchan(count: int, loads: Mapping[str, Load]) -> Figures | None:
+    """The same loads on nginx with nchan; None where it is not installed."""
     if not shutil.which("nginx") or not Path("/usr/lib/nginx/modules/ngx_nchan_module.so").exists():
         return None
     port = measure.free_port()
+    found: Figures = {}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
         server = subprocess.Popen(["nginx", "-c", f"{folder}/nginx.conf", "-e", f"{folder}/error.log"])
@@ -121,46 +130,52 @@ def nchan(count: int, load: Load) -> float | None:
             worker = int(workers[0])
             publish(port, "first")
             with viewers(port, "/sub", count, MARK) as watching:
-                before, cpu = seen(watching), measure.cpu_seconds(worker)
-                events = load.events
-                for i in range(0, events, load.burst):
-                    for n in range(load.burst):
-                        publish(port, f'{{"type":"{MARK}","n":{i + n},"pad":"{"x" * 150}"}}')
-                    time.sleep(load.pause)
-                measure.wait_for(lambda: seen(watching) - before >= events * count, "every delivery of nchan")
-                return 1e6 * (measure.cpu_seconds(worker) - cpu) / (events * count)
+                for name, load in loads.items():
+                    deliveries = load.events * count
+                    before, cpu = seen(watching), measure.cpu_seconds(worker)
+                    for i in range(0, load.events, load.burst):
+                        for n in range(load.burst):
+                            publish(port, f'{{"type":"{MARK}","n":{i + n},"pad":"{"x" * 150}"}}')
+                        time.sleep(load.pause)
+                    measure.wait_for(lambda: seen(watching) - before >= deliveries, "every delivery")  # noqa: B023
+                    found[name] = 1e6 * (measure.cpu_seconds(worker) - cpu) / deliveries
         finally:
             server.terminate()
             server.wait()
+    return found
 
 
 def publish(port: int, body: str) -> None:
     urllib.request.urlopen(f"http://127.0.0.1:{port}/pub", body.encode()).read()
 
 
+LOADS = {"isolated": Load(40, 1, 0.12), "burst": Load(200, 10, 0.12)}
+# The pattern needs longer pauses, or its deliveries would pile up and be counted as bursts.
+SLOW_LOADS = {"isolated": Load(10, 1, 1.0), "burst": Load(50, 10, 1.0)}
+
+
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
-    # The pattern needs longer pauses, or its deliveries would pile up and be counted as bursts.
-    loads = {"isolated": (Load(40, 1, 0.12), Load(10, 1, 1.5)), "burst": (Load(200, 10, 0.12), Load(50, 10, 1.5))}
-    for name, (load, slow_load) in loads.items():
-        ours: list[float] = []
-        article: list[float] = []
-        peer: list[float] = []
-        for _ in range(ROUNDS):
-            with playhead_server() as (server, port, path):
-                ours.append(per_delivery(server, port, path, count, '"type":"mark_set"', load))
-            with article_server() as (server, port, path):
-                article.append(per_delivery(server, port, path, count, "event: mark_set", slow_load))
-            if (found := nchan(count, load)) is not None:
-                peer.append(found)
+    ours: list[Figures] = []
+    article: list[Figures] = []
+    peer: list[Figures] = []
+    for _ in range(ROUNDS):
+        with playhead_server() as (server, port, path):
+            ours.append(per_delivery(server, port, path, count, '"type":"mark_set"', LOADS))
+        if (found := nchan(count, LOADS)) is not None:
+            peer.append(found)
+        with article_server() as (server, port, path):
+            article.append(per_delivery(server, port, path, count, "event: mark_set", SLOW_LOADS))
+    for name in LOADS:
+        mine, pattern, other = ([figures[name] for figures in rounds] for rounds in (ours, article, peer))
         print(
-            f"{name}, {count} viewers, us of CPU a delivery: playhead {statistics.median(ours):.2f}, "
-            f"the published pattern {statistics.median(article):.1f}"
-            + (f", nchan {statistics.median(peer):.2f}" if peer else ", nchan not installed")
+            f"{name}, {count} viewers, us of CPU a delivery: playhead {statistics.median(mine):.2f}, "
+            f"the published pattern {statistics.median(pattern):.1f}"
+            + (f", nchan {statistics.median(other):.2f}" if other else ", nchan not installed")
         )
-        measure.report(f"fanout_{name}_to_article", measure.ratio(ours, article), "x", peer="the published pattern")
-        if peer:
-            measure.report(f"fanout_{name}_to_nchan", measure.ratio(ours, peer), "x", peer="nginx with nchan")
+        measure.report(f"fanout_{name}_to_article", measure.ratio(mine, pattern), "x", peer="the published pattern")
+        if other:
+            measure.report(f"fanout_{name}_to_nchan", measure.ratio(mine, other), "x", peer="nginx with nchan")
 
 
 if __name__ == "__main__":

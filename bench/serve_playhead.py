@@ -22,7 +22,9 @@ import uvloop
 
 import playhead
 from bench.measure import rss_bytes
-from playhead.cli.serve import spare_collector
+from playhead.cli.listen import listen
+from playhead.cli.serve import SILENCE, spare_collector
+from playhead.cli.server import configuration
 from playhead.settings import Settings
 
 commands: asyncio.Queue[tuple[int, int, float]] = asyncio.Queue()
@@ -62,12 +64,14 @@ async def main() -> None:
         app = playhead.App([pulse], settings=Settings.load(data=Path(folder), environ={}, max_streams=20_000))
         async with app:
             run = await app.start(pulse)
-            config = uvicorn.Config(app, port=int(sys.argv[1]), lifespan="off", log_level="error", backlog=4096)
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server.serve())
+            # As `playhead serve` does, which adds signal handlers.
+            settings = app.settings
+            taken = listen(settings.host, int(sys.argv[1]), send_buffer=settings.viewer_bytes, silence=SILENCE)
+            server = uvicorn.Server(configuration(app, settings.delivery))
+            serving = asyncio.create_task(server.serve(sockets=[taken]))
             while not server.started:
                 await asyncio.sleep(0.01)
-            spare_collector()  # as `playhead serve` does
+            spare_collector()
             print(json.dumps({"path": f"/runs/{run.id}/stream"}), flush=True)
             await asyncio.gather(serving, read_commands())
 

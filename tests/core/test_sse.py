@@ -104,7 +104,7 @@ def test_a_timeline_frame_has_no_name():
 
 @pytest.mark.row("BR-64")
 def test_only_control_names_can_be_framed():
-    assert {"state", "text", "resync_required", "end", "draining"} == CONTROL_NAMES
+    assert {"state", "text", "resync_required", "end", "refused", "draining"} == CONTROL_NAMES
     for name in CONTROL_NAMES:
         assert read(named_frame(name, b"1", id="stop")) == [Frame(name, "1", "stop", None)]
     assert named_frame("end", b"{}", "end") == b"id: end\nevent: end\ndata: {}\n\n"

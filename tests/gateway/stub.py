@@ -41,6 +41,7 @@ class StubEngine:
         pulse = SimpleNamespace(blocked=1)
         self.hub = SimpleNamespace(feeds=3, statistics={"lagging": 2}, pulse=pulse)
         self.screens = SimpleNamespace()
+        self.unreadable = 4
         self.calls: list[tuple[Any, ...]] = []
         self.rows: dict[str, Run] = {}
         self.asked: dict[str, list[Interrupt]] = {}

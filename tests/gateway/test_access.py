@@ -201,7 +201,7 @@ async def test_an_authenticator_that_fails_lets_nobody_in():
         raise KeyError("CANARY")
 
     engine, app = make(authenticate=authenticate)
-    for path in ("/runs", f"/runs/{NEVER}/stream"):
+    for path in ("/runs", f"/runs/{NEVER}/stream", f"/stream?run={NEVER}"):
         answer = await ask(app, "GET", path)
         assert (answer.status, answer.code) == (500, "internal_error")
         assert b"CANARY" not in answer.body
@@ -214,8 +214,9 @@ async def test_the_default_is_this_machine_alone():
     assert (await ask(app, "GET", f"/runs/{run.id}")).status == 200
     assert (await ask(app, "GET", f"/runs/{run.id}", scope={"client": ("10.0.0.9", 1)})).status == 403
     assert (await ask(app, "GET", f"/runs/{run.id}", headers={"host": "evil.test"})).status == 403
-    stream = await ask(app, "GET", f"/runs/{run.id}/stream", headers={"sec-fetch-site": "cross-site"})
-    assert (stream.status, stream.code) == (403, "forbidden")
+    for path in (f"/runs/{run.id}/stream", f"/stream?run={run.id}"):
+        stream = await ask(app, "GET", path, headers={"sec-fetch-site": "cross-site"})
+        assert (stream.status, stream.code) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

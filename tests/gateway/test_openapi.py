@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from playhead.gateway.openapi import describe
-from playhead.gateway.routes import GUARDED, OPEN, STREAM
+from playhead.gateway.routes import FEEDS, GUARDED, OPEN, STREAM
 from tests.gateway.stub import ask, make
 
 METHODS = {"get", "post", "delete", "put", "patch"}
@@ -31,7 +31,7 @@ def walk(value):
 
 def test_it_has_the_routes_and_no_others(document):
     expected = {(path, method.lower()) for path, handlers in GUARDED.items() for method in handlers}
-    expected |= {(path, "get") for path in (*OPEN, STREAM, "/metrics", "/openapi.json", "/")}
+    expected |= {(path, "get") for path in (*OPEN, STREAM, FEEDS, "/metrics", "/openapi.json", "/")}
     assert {(path, method) for path, method, _ in operations(document)} == expected
 
 

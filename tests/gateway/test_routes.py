@@ -363,6 +363,7 @@ async def test_methods_are_told():
         "/runs": "GET, HEAD, OPTIONS, POST",
         f"/runs/{run.id}": "DELETE, GET, HEAD, OPTIONS",
         f"/runs/{run.id}/stream": "GET, OPTIONS",
+        "/stream": "GET, OPTIONS",
         f"/runs/{run.id}/cancel": "OPTIONS, POST",
         "/healthz": "GET, HEAD, OPTIONS",
     }.items():
@@ -380,7 +381,7 @@ async def test_head_is_get_without_a_body():
 
 
 @pytest.mark.parametrize(
-    "path", ["", "/", "/nothing", "/runs/", "/agents/", "/threads", "/stream", "/runs/x/resume", "//runs"]
+    "path", ["", "/", "/nothing", "/runs/", "/agents/", "/threads", "/stream/", "/runs/x/resume", "//runs"]
 )
 async def test_what_there_is_not_is_not_found(path):
     _, app = make()
@@ -440,6 +441,7 @@ async def test_metrics_hold_no_ids_and_can_be_switched_off():
     assert 'playhead_hub_total{kind="lagging"} 2.0' in text
     assert "playhead_feeds_live 3.0" in text
     assert "playhead_loop_blocked_total 1.0" in text
+    assert "playhead_events_unreadable_total 4.0" in text
     for hidden in (run.id, question.id, "canary"):
         assert hidden not in text
     _, without = make(options=Options(page=False, metrics=False))

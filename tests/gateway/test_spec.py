@@ -15,6 +15,7 @@ from playhead.core import lifecycle, sse
 from playhead.core.cursor import Cursor
 from playhead.core.ids import run_feed, uuid7
 from playhead.core.interrupt import Interrupt, Question
+from playhead.core.multiplexed import refused, rewrite
 from playhead.core.replay import Reason
 from playhead.core.run import Change, Failure, NewRun, Outcome, Policy, Run, Status
 from playhead.core.snapshot import Snapshot, State
@@ -35,6 +36,7 @@ BUILT_IN = {
     *events.FACT_TYPES,
     *("turn_begin", "tool_call_started", "tool_executed", "retry", "message_injected", "turn_split"),
     *("turn_queued", "message_received", "thread_cleared"),
+    events.UNREADABLE,
 }
 
 
@@ -147,6 +149,17 @@ def test_a_published_event_is_as_the_schema_says():
     check("events/tool_executed", told)
 
 
+@pytest.mark.parametrize("kind", ["step_done", "no name of a type"])
+def test_the_placeholder_of_a_damaged_event_is_as_its_schema_says(kind):
+    damaged = events.Event(f"{an_id()}:1:1", kind, b'{"id":')
+    event = events.readable(run_feed(an_id()), damaged)
+    told = json.loads(events.Entry(AT, 1, "0" * 12, "0" * 12, 1, event).data)
+    check("event", told)
+    check("events/event_unreadable", told)
+    assert told["payload"] == {"type": "step_done" if kind == "step_done" else None}
+    assert told.keys() == SCHEMAS["event"]["properties"].keys()
+
+
 def test_every_run_and_interrupt_is_as_the_schema_says():
     statuses = set()
     for story in stories():
@@ -213,6 +226,14 @@ def test_every_frame_is_as_the_schema_says():
     told = list(frames_of(*encoded))
     for frame in told:
         check("frames", frame)
+    assert {frame["event"] for frame in told} == {"message", *sse.CONTROL_NAMES} - {"refused"}
+    several = [rewrite(f"run:{an_id()}", piece) for piece in encoded]
+    blocks = [one.frames for one in several if b"resync" not in one.frames or b"bootstrap" in one.frames]
+    blocks += [one.farewell for one in several]
+    blocks += [refused(f"run:{an_id()}", code) for code in ("not_found", "forbidden")]
+    told = list(frames_of(*filter(None, blocks)))
+    for frame in told:
+        check("multiplexed", frame)
     assert {frame["event"] for frame in told} == {"message", *sse.CONTROL_NAMES}
 
 
@@ -234,6 +255,21 @@ def test_every_frame_is_as_the_schema_says():
 def test_no_other_frame_is(frame):
     with pytest.raises(ValidationError):
         check("frames", frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"event": "message", "data": {"cursor": None, "event": {}}},
+        {"event": "end", "data": {"run_id": an_id(), "status": "succeeded"}},
+        {"event": "end", "data": {"feed": "run:x", "run_id": an_id(), "status": "succeeded"}, "id": "end"},
+        {"event": "refused", "data": {"feed": "run:x", "code": "gone"}},
+        {"event": "draining", "data": {}},
+    ],
+)
+def test_no_other_frame_of_several_feeds_is(frame):
+    with pytest.raises(ValidationError):
+        check("multiplexed", frame)
 
 
 @pytest.mark.parametrize("reason", Reason)

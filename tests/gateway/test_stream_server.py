@@ -6,24 +6,39 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import uvicorn
 
+from playhead.cli.listen import listen
+from playhead.cli.server import configuration
 from playhead.core.run import Run
 from playhead.core.sse import Frame, Parser
-from playhead.gateway.servers import is_own
+from playhead.gateway.follow import Follower
+from playhead.gateway.servers import direct_of, is_own
 from playhead.gateway.stream import StreamOptions, serve_stream
 from playhead.runtime.clock import SystemClock
 from playhead.runtime.hub import HubOptions
+from playhead.settings import Delivery
 from tests.runtime.bench import Bench, bench
 
 pytestmark = pytest.mark.anyio
 
 App = Callable[[Any, Any, Any], Any]
+
+_delivery: Delivery = "direct"
+
+
+@pytest.fixture(params=["direct", "asgi"], autouse=True)
+def _both_deliveries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test here holds whichever way the bytes take to the socket."""
+    global _delivery
+    _delivery = request.param
+    yield
+    _delivery = "direct"
 
 
 def wrapped(app: App) -> App:
@@ -51,13 +66,12 @@ async def serving(
         run = runs[run_id] = await b.record.get("acme", run_id)
         assert run is not None
         assert is_own(send, "send") is not middleware
+        assert (direct_of(scope, send) is not None) is (_delivery == "direct" and not middleware)
         await serve_stream(scope, receive, send, run=run, hub=b.hub, screens=b.screens, options=options)
 
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        wrapped(app) if middleware else app, lifespan="off", ws="none", log_level="warning", timeout_graceful_shutdown=5
-    )
+    bounds = options or StreamOptions()
+    listening = listen("127.0.0.1", 0, send_buffer=bounds.socket_buffer, silence=bounds.silence)
+    config = configuration(wrapped(app) if middleware else app, _delivery, ws="none", timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
@@ -271,3 +285,70 @@ async def test_open_streams_do_not_hold_up_the_server():
             await reader.until(lambda r: r.ended)
             assert reader.frames[-1].event == "draining"
             reader.close()
+
+
+async def test_a_connection_serves_its_requests_in_turn_and_a_stream_after_them():
+    async with bench(clock=SystemClock()) as b, serving(b) as (port, _):
+        attempt = await b.attempt()
+        over = f"GET /{attempt.run.id} HTTP/1.1\r\nHost: x\r\nLast-Event-ID: end\r\n\r\n"
+        reader = Reader(port)
+        await reader.ask(attempt.run.id, "end")
+        await asyncio.get_running_loop().sock_sendall(reader.socket, over.encode() * 2)
+        await reader.until(lambda r: r.raw.count(b"HTTP/1.1 204") == 3)
+        reader.raw = b""
+        stream = f"GET /{attempt.run.id} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
+        # What comes behind a stream waits for its end.
+        await asyncio.get_running_loop().sock_sendall(reader.socket, (stream + over + stream).encode())
+        await reader.reach(3)
+        await attempt.publish(2)
+        await reader.reach(5)
+        await b.hub.drain(0.05)
+        await reader.until(lambda r: r.raw.count(b"HTTP/1.1 200") == 2 and r.ended)
+        assert reader.raw.index(b"HTTP/1.1 204") < reader.raw.rindex(b"HTTP/1.1 200")
+        assert reader.frames[-1].event == "draining"
+        reader.close()
+
+
+async def test_a_response_says_the_same_whichever_way_it_takes():
+    async with bench(clock=SystemClock()) as b, serving(b) as (port, _):
+        attempt = await b.attempt()
+        reader = Reader(port)
+        await asyncio.get_running_loop().sock_connect(reader.socket, ("127.0.0.1", port))
+        asked = f"GET /{attempt.run.id} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        await asyncio.get_running_loop().sock_sendall(reader.socket, asked.encode())
+        await reader.reach(3)
+        head = reader.raw.partition(b"\r\n\r\n")[0].decode().split("\r\n")
+        named = sorted(line for line in head if not line.startswith("date:"))
+        assert named == [
+            "HTTP/1.1 200 OK",
+            "cache-control: no-store, no-transform",
+            "connection: close",
+            "content-type: text/event-stream; charset=utf-8",
+            "transfer-encoding: chunked",
+            "x-accel-buffering: no",
+            "x-content-type-options: nosniff",
+        ]
+        assert any(line.startswith("date:") for line in head)
+        await b.hub.drain(0.05)
+        await reader.until(lambda r: r.ended)
+        reader.close()
+
+
+async def test_the_head_goes_out_before_there_is_a_body(monkeypatch: pytest.MonkeyPatch):
+    async with bench(clock=SystemClock()) as b, serving(b) as (port, _):
+        attempt = await b.attempt()
+        waits = asyncio.Event()
+        begin = Follower.begin
+
+        async def late(self: Follower) -> None:
+            await waits.wait()
+            await begin(self)
+
+        monkeypatch.setattr(Follower, "begin", late)
+        reader = Reader(port)
+        await reader.ask(attempt.run.id)
+        await reader.until(lambda r: b"\r\n\r\n" in r.raw)
+        assert reader.events == 0
+        waits.set()
+        await reader.reach(3)
+        reader.close()

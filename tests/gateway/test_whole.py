@@ -72,7 +72,7 @@ async def test_anothers_run_looks_like_none_on_every_route(app):
             assert theirs.status == 404
         for listing in ("/runs", "/interrupts"):
             assert b"asks" not in (await ask(app, "GET", listing, headers=BOB)).body
-        for query in ("/interrupts?run={}", "/runs?after={}"):
+        for query in ("/interrupts?run={}", "/runs?after={}", "/stream?run={}", "/stream?run={}&run=x"):
             theirs = await ask(app, "GET", query.format(run_id), headers=BOB)
             assert theirs.body == (await ask(app, "GET", query.format(NEVER), headers=BOB)).body
 

@@ -15,6 +15,7 @@ import uvicorn
 import playhead
 from playhead.app import App
 from playhead.backends.memory import MemoryLive, MemoryRecord
+from playhead.errors import StoreUnavailable
 from playhead.runtime.setup import Ports
 from playhead.settings import Settings
 from tests.support.wire import Client
@@ -89,6 +90,39 @@ async def flush(app: App) -> None:
         live.lose()
     else:
         await live.flush()
+
+
+class Outage:
+    """The live store takes nothing while this is on, and gives nothing either if `reads` are away too."""
+
+    WRITES = ("publish", "append", "fact", "open", "archived", "drop")
+    READS = ("read", "stand", "find", "unarchived", "read_text")
+
+    def __init__(self, s: Stage, *, reads: bool) -> None:
+        self.on = False
+        live: Any = s.engine.ports.live
+        for name in (*self.WRITES, *(self.READS if reads else ())):
+            setattr(live, name, self._around(getattr(live, name)))
+
+    def _around(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any, **options: Any) -> Any:
+            if self.on:
+                raise StoreUnavailable
+            return await act(*args, **options)
+
+        return call
+
+
+def visible(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person sees of a bootstrap and must not change when the live store is lost."""
+    keep = ("status", "progress", "current_step", "done", "total", "detail", "title", "attempt", "started_at")
+    return {
+        "run": (shown["run"]["status"], shown["run"]["result"]),
+        "snapshot": {name: shown["snapshot"][name] for name in keep},
+        "interrupts": [(one["id"], one["payload"]) for one in shown["interrupts"]],
+        "text": [(one["part"], one["attempt"], one["text"]) for one in shown["text"]],
+        "events": [(event["id"], event["type"]) for event in shown["events"]],
+    }
 
 
 # Waits that a person would not notice, so that tests do not either. Timing decides no test.

@@ -242,7 +242,18 @@ class Client:
         headers: Mapping[str, str] | None = None,
         buffer: int | None = None,
     ) -> Stream:
-        """Open a stream; `cursor` goes as Last-Event-ID. `buffer` bounds the socket's receive buffer."""
+        """Open a run's stream; `cursor` goes as Last-Event-ID. `buffer` bounds the socket's receive buffer."""
+        return await self.open_path(f"/runs/{run_id}/stream{query}", cursor, headers=headers, buffer=buffer)
+
+    async def open_path(
+        self,
+        path: str,
+        cursor: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        buffer: int | None = None,
+    ) -> Stream:
+        """Open the stream at this path, as `open` does."""
         sock = socket.socket()
         if buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -257,7 +268,7 @@ class Client:
         sent = {"host": f"{self.host}:{self.port}", "accept": "text/event-stream", **self.headers}
         if cursor is not None:
             sent["last-event-id"] = cursor
-        writer.write(_head("GET", f"{self.prefix}/runs/{run_id}/stream{query}", {**sent, **(headers or {})}))
+        writer.write(_head("GET", self.prefix + path, {**sent, **(headers or {})}))
         try:
             async with asyncio.timeout(PATIENCE):
                 status, got = await _read_head(reader)

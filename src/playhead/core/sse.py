@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from playhead.errors import PayloadTooLarge
 
-CONTROL_NAMES = frozenset({"state", "text", "resync_required", "end", "draining"})
+CONTROL_NAMES = frozenset({"state", "text", "resync_required", "end", "refused", "draining"})
 
 MAX_LINE = 16 << 20  # bytes; an inline resync carries a whole bootstrap on one line
 MAX_RETRY = 2**31 - 1  # ms; browsers clamp there too

@@ -31,6 +31,6 @@ def build(
             authenticate=authenticate or local(),
             authorize=authorize,
             options=options or Options(),
-            metrics=Metrics(engine.hub),
+            metrics=Metrics(engine),
         )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -16,7 +16,9 @@ from playhead.core.run import Run
 from playhead.errors import NotFound, StoreUnavailable
 from playhead.runtime import frames
 from playhead.runtime.bootstrap import Screens
+from playhead.runtime.documents import event_document, final_event, record_snapshot
 from playhead.runtime.hub import Hub
+from playhead.runtime.livefeed import LiveFeed
 from playhead.runtime.subscription import Place, Viewer
 from playhead.runtime.textview import NOTHING, Ends, Key
 
@@ -45,13 +47,27 @@ class Asked:
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
         heads: dict[bytes, bytes] = dict(scope["headers"])
         last = heads.get(b"last-event-id", b"").decode("latin-1")
-        named = [found for name, value in query if name == "text" and (found := _TEXT.fullmatch(value))]
         return cls(
             cursor=last or dict(query).get("cursor"),
             inline=("resync", "inline") in query,
             ours=_OURS.search(heads.get(b"accept", b"")) is not None,
-            text={(int(found[1]), found[2]): int(found[3]) for found in named},
+            text=named_text(value for name, value in query if name == "text"),
         )
+
+
+def named_text(given: Iterable[str]) -> dict[Key, int]:
+    """The ends of text that these parameters name; what is not of their form is passed over."""
+    named = [found for value in given if (found := _TEXT.fullmatch(value))]
+    return {(int(found[1]), found[2]): int(found[3]) for found in named}
+
+
+async def attach(hub: Hub, run: Run) -> LiveFeed:
+    """The run's feed, however long its store takes to answer. Raises NotFound, and NotReady once the hub closes."""
+    while True:
+        try:
+            return await hub.attach(run_feed(run.id), run)
+        except StoreUnavailable:
+            await hub.clock.sleep(hub.jitter(AGAIN) / 1000)
 
 
 class Follower:
@@ -86,9 +102,14 @@ class Follower:
     async def begin(self) -> None:
         """Say what the client has to know first, replay what it lacks, and hand the viewer over."""
         given = self._asked.cursor
-        self._cursor = parse(given) if given is not None else None
-        if given is not None and self._cursor is None:
+        at = self._cursor = parse(given) if given is not None else None
+        if given is not None and at is None:
             await self.resync(Reason.MALFORMED, None)
+        elif at is not None and self.viewer.feed.over is not None:
+            await self.resync(Reason.EXPIRED, at)
+        elif at is None and (run := self._untold()) is not None:
+            told = frames.state(record_snapshot(run), None) + frames.unplaced(event_document(final_event(run), 0))
+            await self._push(told + frames.end(run.id, run.status), last=True)
         else:
             await self._follow()
 
@@ -104,6 +125,12 @@ class Follower:
         elif not await self._restart(reason, at):
             return
         await self._follow()
+
+    def _untold(self) -> Run | None:
+        """The run, if it has ended and the record alone can tell of it: nothing of its timeline is left."""
+        live, marks = self.viewer.feed, self.viewer.feed.marks
+        emptied = marks is not None and marks.final and marks.floor >= marks.position
+        return live.over or (self._run if emptied and self._run.status.final else None)
 
     async def _follow(self) -> None:
         while not self.viewer.gone:
@@ -193,14 +220,15 @@ class Follower:
                 await self._wait()  # a degraded screen leads nowhere
                 continue
             oldest, newest = await self._bounds()
+            follows = None if self.viewer.feed.over is not None else screen.cursor
             said = frames.resync(
-                reason, requested=at, oldest=oldest, newest=newest, bootstrap=screen.body, cursor=screen.cursor
+                reason, requested=at, oldest=oldest, newest=newest, bootstrap=screen.body, cursor=follows
             )
-            if screen.cursor is None:
+            if follows is None:
                 await self._push(said + frames.end(screen.run.id, screen.run.status), last=True)
                 return False
             await self._push(said)
-            self._cursor, self._ends, self._begun = screen.cursor, Ends(screen.text), True
+            self._cursor, self._ends, self._begun = follows, Ends(screen.text), True
             self._state, self._version = -1, screen.version
             return True
         return False

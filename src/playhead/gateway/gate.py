@@ -67,19 +67,20 @@ class Gate:
             raise Forbidden
         return run
 
-    async def still(self, request: HTTPConnection, run: Run, action: str) -> bool:
-        """Whether the same request would be let in now. Raises StoreUnavailable: then nobody can say."""
+    async def refusal(self, request: HTTPConnection, run: Run, action: str) -> str | None:
+        """The code with which the same request would be refused now; None: it would not. Raises StoreUnavailable: then
+        nobody can say."""
         try:
-            principal = await self.enter(request)
-            await self.run(principal, run.id, action)
+            await self.run(await self.enter(request), run.id, action)
         except StoreUnavailable:
             raise
-        except PlayheadError:
-            return False
         except Exception as error:
-            logged(error)
-            return False
-        return principal.tenant == run.tenant
+            return (error if isinstance(error, PlayheadError) else logged(error)).code
+        return None
+
+    async def still(self, request: HTTPConnection, run: Run, action: str) -> bool:
+        """Whether the same request would be let in now. Raises StoreUnavailable."""
+        return await self.refusal(request, run, action) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from playhead.core import payload as payloads
+from playhead.core.composite import MAX_FEEDS
 from playhead.gateway import wire
 from playhead.gateway.auth import ACTIONS
 from playhead.gateway.gate import Call, Handler
@@ -155,6 +156,27 @@ def _paths() -> dict[str, Any]:
                 _answer("Frames as in PROTOCOL.md.", {"text/event-stream": {"schema": {"type": "string"}}}),
                 _query("cursor", text="Where to go on; the header Last-Event-ID beats it."),
                 _query("resync", {"type": "string", "enum": ["inline"]}, "Go on with a bootstrap in the stream."),
+                {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}},
+                more={"204": {"description": "Nothing will follow: do not come back."}},
+            ),
+        },
+        "/stream": {
+            "get": _get(
+                "streamRuns",
+                "Follow several runs on one connection",
+                _answer("Frames as in PROTOCOL.md.", {"text/event-stream": {"schema": {"type": "string"}}}),
+                _query(
+                    "run",
+                    {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_FEEDS},
+                    "`<run id>` or `<run id>@<cursor>`.",
+                )
+                | {"required": True},
+                _query("cursor", text="The id of an earlier connection; the header Last-Event-ID beats it."),
+                _query(
+                    "text",
+                    {"type": "array", "items": {"type": "string"}},
+                    "What the client holds: `run:<run id>.<attempt>.<part>:<end>`.",
+                ),
                 {"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}},
                 more={"204": {"description": "Nothing will follow: do not come back."}},
             ),

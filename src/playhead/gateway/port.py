@@ -10,29 +10,17 @@ from playhead.gateway.stream import StreamOptions
 
 if TYPE_CHECKING:
     from playhead.core.interrupt import Interrupt
-    from playhead.core.run import Policy, Run, Status
+    from playhead.core.run import Run, Status
     from playhead.runtime.bootstrap import Screens
     from playhead.runtime.hub import Hub
-
-
-class Agent(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def policy(self) -> Policy: ...
-    @property
-    def input_schema(self) -> Mapping[str, Any]: ...
+    from playhead.runtime.setup import AgentCard
 
 
 class Engine(Protocol):
     """The runs behind the routes. Each call is narrowed by tenant; what is absent or another's raises NotFound."""
 
     @property
-    def agents(self) -> Mapping[str, Agent]: ...
+    def agents(self) -> Mapping[str, AgentCard]: ...
     @property
     def ready(self) -> bool: ...
     @property
@@ -41,6 +29,8 @@ class Engine(Protocol):
     def hub(self) -> Hub: ...
     @property
     def screens(self) -> Screens: ...
+    @property
+    def unreadable(self) -> int: ...
 
     async def create(
         self,

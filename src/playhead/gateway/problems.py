@@ -16,6 +16,10 @@ from playhead.errors import NotFound, PlayheadError, Unauthenticated
 
 log = logging.getLogger("playhead.gateway")
 
+VERSION = 1  # of the wire contract; a page that is older than its server loads itself anew
+# Of every answer: nothing between here and the client may keep it or take it for a page.
+ANSWER = {"cache-control": "no-store", "playhead-wire": str(VERSION), "x-content-type-options": "nosniff"}
+
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:playhead:problem:"
 INTERNAL = "internal_error"
@@ -106,7 +110,7 @@ def problem(error: Exception, headers: Mapping[str, str] | None = None) -> Respo
     }
     if known.details and not plain:
         body["details"] = payloads.parse(payloads.bounded(_shown(known.details), limit=MAX_DETAILS))
-    answer = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
+    answer = {**ANSWER, **(headers or {})}
     if known.retryable:
         answer["retry-after"] = str(retry_after(known.code))
     if isinstance(known, Unauthenticated):

@@ -14,8 +14,8 @@ from playhead.errors import Forbidden, InvalidRequest, NotFound, NotReady
 from playhead.gateway import auth, wire
 from playhead.gateway.gate import Call
 from playhead.gateway.metrics import MEDIA_TYPE
-from playhead.gateway.port import Agent
 from playhead.runtime.documents import interrupt_document, run_document
+from playhead.runtime.setup import AgentCard
 
 MAX_PAGE = 200
 DEFAULT_PAGE = 50
@@ -112,7 +112,7 @@ async def metrics(call: Call) -> Response:
     return Response(call.gate.metrics.render(), 200, {"cache-control": "no-store"}, MEDIA_TYPE)
 
 
-def _agent(agent: Agent) -> dict[str, Any]:
+def _agent(agent: AgentCard) -> dict[str, Any]:
     return {
         "name": agent.name,
         "title": agent.title,

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from typing import Any
+
+from playhead.runtime.delivery import Direct
+
+# Names the extension of a scope by which a server offers its socket to a stream.
+DIRECT = "playhead.direct"
 
 # Module → the class whose bound methods a request gets as `receive` and `send`.
 _REQUESTS = {
@@ -34,6 +40,12 @@ def transport_of(call: Any) -> asyncio.Transport | None:
         return None
     transport: asyncio.Transport | None = getattr(call.__self__, "transport", None)
     return transport
+
+
+def direct_of(scope: Mapping[str, Any], send: Any) -> Direct | None:
+    """The socket of this request, if its server offers it and nobody wrapped `send` to see or change what it says."""
+    offered: Direct | None = scope.get("extensions", {}).get(DIRECT)
+    return offered if is_own(send, "send") else None
 
 
 def temper(transport: asyncio.Transport, *, buffer: int, silence: float) -> None:

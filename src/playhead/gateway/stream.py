@@ -28,16 +28,15 @@ from functools import partial
 from typing import Any
 
 from playhead.core import sse
-from playhead.core.cursor import END, STOP, parse
+from playhead.core.cursor import END, STOP
 from playhead.core.ids import run_feed
-from playhead.core.replay import Reason
 from playhead.core.run import Run
-from playhead.errors import NotFound, NotReady, StoreUnavailable, TooManyStreams
-from playhead.gateway.follow import AGAIN, Asked, Follower, Resync
-from playhead.gateway.servers import is_own, temper, transport_of
+from playhead.errors import NotReady, StoreUnavailable, TooManyStreams
+from playhead.gateway.follow import AGAIN, Asked, Follower, Resync, attach
+from playhead.gateway.servers import direct_of, is_own, temper, transport_of
 from playhead.runtime import frames
 from playhead.runtime.bootstrap import Screens
-from playhead.runtime.documents import event_document, final_event, record_snapshot
+from playhead.runtime.documents import record_snapshot
 from playhead.runtime.hub import Hub
 from playhead.runtime.livefeed import LiveFeed
 from playhead.runtime.subscription import Viewer
@@ -81,15 +80,10 @@ async def serve_stream(
     options = options or StreamOptions()
     asked = Asked.read(scope)
     if asked.cursor in (END, STOP):
-        return await _nothing(send)
-    full = hub.streams >= options.max_streams
-    if full or not ready or hub.draining:
-        if asked.ours:
-            raise TooManyStreams if full else NotReady
-        await _start(send)
-        await send(_body(frames.draining(hub.jitter(options.refused_retry)), last=True))
+        return await nothing(send)
+    if not await admitted(send, hub, ready=ready, ours=asked.ours, options=options):
         return 200
-    stream = _Stream(receive, send, asked, run, hub, screens, recheck, options)
+    stream = _Stream(scope, receive, send, asked, run, hub, screens, recheck, options)
     hub.streams += 1
     try:
         return await stream.serve()
@@ -106,6 +100,7 @@ class _Stream:
 
     __slots__ = (
         "_asked",
+        "_direct",
         "_driven",
         "_hub",
         "_live",
@@ -124,6 +119,7 @@ class _Stream:
 
     def __init__(
         self,
+        scope: Mapping[str, Any],
         receive: Receive,
         send: Send,
         asked: Asked,
@@ -136,6 +132,7 @@ class _Stream:
         self._receive, self._send, self._asked, self._run = receive, send, asked, run
         self._hub, self._screens, self._recheck, self._options = hub, screens, recheck, options
         self._driven = is_own(send, "send")
+        self._direct = direct_of(scope, send)
         self._transport = transport_of(receive) or transport_of(send)
         self._live: LiveFeed | None = None
         self._viewer: Viewer | None = None
@@ -150,18 +147,14 @@ class _Stream:
         if self._hub.draining:
             raise NotReady
         if self._is_done(live):
-            return await _nothing(self._send)
+            return await nothing(self._send)
         await self._open()
-        outcome = self._outcome(live)
-        if outcome is not None:
-            await self._tell(outcome)
-            return 200
         head = sse.retry(self._hub.jitter(self._options.retry))
         follower = Follower(partial(self._view, live), self._asked, self._run, self._hub, self._screens, head)
         self._viewer = follower.viewer
         if self._over is None:
             await follower.begin()
-            while not self._viewer.gone and not await self._heard_end():
+            while not self._viewer.gone and (await self._receive())["type"] != "http.disconnect":
                 pass
             return 200
         # Somebody may have wrapped `send` so that it waits for ever, or that it asks which task it is in.
@@ -191,6 +184,7 @@ class _Stream:
             ended=None if self._over is None else self._over.set,
             resync=resync,
             driven=self._driven,
+            direct=self._direct,
             context=None if self._driven else contextvars.copy_context(),
             recheck=self._recheck,
             recheck_every=self._options.recheck,
@@ -210,7 +204,7 @@ class _Stream:
 
     async def _attach(self) -> LiveFeed | None:
         """The feed, however long it takes; what the record alone knows is shown meanwhile. None: the client left."""
-        attaching = asyncio.create_task(self._attach_at_last())
+        attaching = asyncio.create_task(attach(self._hub, self._run))
         self._works = [attaching]
         try:
             await asyncio.wait(self._works, timeout=self._options.first_byte)
@@ -236,13 +230,6 @@ class _Stream:
             if attaching.done() and not attaching.cancelled() and attaching.exception() is None:
                 self._live = attaching.result()
 
-    async def _attach_at_last(self) -> LiveFeed:
-        while True:
-            try:
-                return await self._hub.attach(run_feed(self._run.id), self._run)
-            except StoreUnavailable:
-                await self._hub.clock.sleep(self._hub.jitter(AGAIN) / 1000)
-
     def _is_done(self, live: LiveFeed) -> bool:
         """Whether there is nothing to say: the client has seen the end."""
         ring, marks = live.ring, live.marks
@@ -250,44 +237,20 @@ class _Stream:
             return False
         return self._asked.cursor == str(ring.tip)
 
-    def _outcome(self, live: LiveFeed) -> Run | None:
-        """The run, if it has ended and nothing of its timeline is left for this client."""
-        if live.over is not None:
-            return live.over
-        emptied = live.marks is not None and live.marks.final and live.marks.floor >= live.marks.position
-        return self._run if emptied and self._asked.cursor is None and self._run.status.final else None
-
     async def _open(self) -> None:
         if self._started:
             return
         self._started = True
+        if self._direct is not None and self._direct.begin(HEADERS):
+            self._send = self._direct.send
+            return
+        self._direct = None
         if self._transport is not None:
             temper(self._transport, buffer=self._options.socket_buffer, silence=self._options.silence)
-        await _start(self._send)
+        await begin(self._send)
 
     async def _say(self, body: bytes, *, last: bool = False) -> None:
         await self._send(_body(body, last=last))
-
-    async def _tell(self, run: Run) -> None:
-        """Answer for a run that has ended and has no timeline any more, from the record."""
-        head = sse.retry(self._hub.jitter(self._options.retry))
-        end = frames.end(run.id, run.status)
-        if self._asked.cursor is None:
-            told = frames.state(record_snapshot(run), None) + frames.unplaced(event_document(final_event(run), 0))
-            await self._say(head + told + end, last=True)
-            return
-        at = parse(self._asked.cursor)
-        reason = Reason.EXPIRED if at else Reason.MALFORMED
-        if self._asked.inline:
-            try:
-                screen = await self._screens.bootstrap(run)
-            except (StoreUnavailable, NotFound):
-                await self._say(head, last=True)  # the client comes back, and the record answers or has no such run
-                return
-            said = frames.resync(reason, requested=at, bootstrap=screen.body)
-            await self._say(head + said + end, last=True)
-        else:
-            await self._say(head + frames.resync(reason, requested=at), last=True)
 
     # The way out.
 
@@ -295,12 +258,8 @@ class _Stream:
         if self._transport is not None:
             self._transport.abort()
 
-    async def _heard_end(self) -> bool:
-        heard: bool = (await self._receive())["type"] == "http.disconnect"
-        return heard
-
     async def _gone(self) -> None:
-        while not await self._heard_end():
+        while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def _begun(self, beginning: asyncio.Task[None]) -> None:
@@ -308,13 +267,28 @@ class _Stream:
             self._viewer.drop("broken")
 
 
-async def _start(send: Send, status: int = 200) -> None:
+async def admitted(send: Send, hub: Hub, *, ready: bool, ours: bool, options: StreamOptions) -> bool:
+    """Whether there is room for one more stream.
+
+    If not, a client that can read a refusal gets it by TooManyStreams or NotReady, any other one a time to come back.
+    """
+    full = hub.streams >= options.max_streams
+    if not full and ready and not hub.draining:
+        return True
+    if ours:
+        raise TooManyStreams if full else NotReady
+    await begin(send)
+    await send(_body(frames.draining(hub.jitter(options.refused_retry)), last=True))
+    return False
+
+
+async def begin(send: Send, status: int = 200) -> None:
     await send({"type": "http.response.start", "status": status, "headers": HEADERS if status == 200 else []})
 
 
-async def _nothing(send: Send) -> int:
+async def nothing(send: Send) -> int:
     """204 is what makes a browser's EventSource stop."""
-    await _start(send, 204)
+    await begin(send, 204)
     await send(_body(b"", last=True))
     return 204
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from playhead.core import payload as payloads
@@ -16,7 +16,7 @@ from playhead.core.ids import is_key, is_label
 from playhead.core.run import Run
 from playhead.errors import InvalidRequest, PayloadTooLarge
 from playhead.gateway.auth import is_json
-from playhead.gateway.problems import RequestTimeout, UnsupportedMediaType
+from playhead.gateway.problems import ANSWER, RequestTimeout, UnsupportedMediaType
 
 MAX_LABELS = 16
 MAX_LABEL = 256  # characters of a value
@@ -30,9 +30,8 @@ _EVENT = re.compile(r"[A-Za-z0-9_.:-]{1,200}", re.ASCII)  # what follows the run
 
 
 def json_response(data: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Bytes that are JSON already. Nothing between here and the client may keep them or take them for a page."""
-    answer = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
-    return Response(data, status, answer, "application/json")
+    """Bytes that are JSON already."""
+    return Response(data, status, {**ANSWER, **(headers or {})}, "application/json")
 
 
 async def read_body(request: Request, limit: int, timeout: float) -> bytes:
@@ -111,11 +110,11 @@ def labels(value: Any) -> dict[str, str]:
     return value
 
 
-def query(request: Request, *known: str) -> None:
+def query(request: HTTPConnection, *known: str, limit: int = MAX_QUERY) -> None:
     """Raise InvalidRequest for a query that is too long, not UTF-8, or has parameters this call does not take."""
     raw = request.scope.get("query_string", b"")
-    if len(raw) > MAX_QUERY:
-        raise InvalidRequest(f"The query is longer than {MAX_QUERY} bytes.")
+    if len(raw) > limit:
+        raise InvalidRequest(f"The query is longer than {limit} bytes.")
     _known(dict(request.query_params), set(known), "The query", "parameter")
 
 

@@ -1,12 +1,32 @@
-"""Driving a server's `send` by hand: one step, without a task, for as long as the socket takes what it is given."""
+"""Handing bytes to a server: one step of its `send` by hand, without a task, or straight to its socket, for as long as
+the socket takes what it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, MutableMapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, MutableMapping, Sequence
+from typing import Any, Protocol
 
 Message = MutableMapping[str, Any]
+Headers = Sequence[tuple[bytes, bytes]]
 Send = Callable[[Message], Coroutine[Any, Any, None]]
+
+
+class Direct(Protocol):
+    """A server's socket, for one response of HTTP/1.1: writes that a `send` of the same would only pass on."""
+
+    def begin(self, headers: Headers) -> bool:
+        """Begin a response with status 200 and a body of unknown length. False: use `send`, from then on alone."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Hand over a piece of the body, framed as a chunk. False: nothing was taken; `send` waits, or knows why."""
+
+    def send(self, message: Message) -> Coroutine[Any, Any, None]:
+        """The server's own `send`, in its place among the writes."""
+
+
+def framed(body: bytes) -> bytes:
+    """The body as a chunk of HTTP/1.1. Nothing for nothing: an empty chunk would end the response."""
+    return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
 
 
 class Half:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from playhead.core import sse
 from playhead.core.ids import EVERY_TENANT, Feed
 from playhead.core.run import Run
 from playhead.errors import NotReady, PlayheadError, StoreUnavailable
@@ -20,7 +19,7 @@ from playhead.runtime import frames
 from playhead.runtime.livefeed import LiveFeed
 from playhead.runtime.projector import Projector
 from playhead.runtime.pulse import Pulse
-from playhead.runtime.subscription import Viewer, message
+from playhead.runtime.subscription import Viewer
 
 _log = logging.getLogger("playhead.hub")
 
@@ -270,7 +269,6 @@ class Hub:
 
     async def _keep_alive(self) -> None:
         """One comment for every idle viewer; and a look at those that are stuck, or whose grants are due."""
-        comment = message(sse.comment(), last=False)
         while True:
             await self.clock.sleep(self.options.keepalive)
             now = self.clock.steady()
@@ -282,7 +280,7 @@ class Hub:
                     if viewer.sending_since is not None and now - viewer.sending_since > self.options.stall:
                         viewer.drop("stalled")
                     else:
-                        viewer.comment(comment)
+                        viewer.comment()
                 await asyncio.sleep(0)
 
     async def _recheck(self, viewer: Viewer, now: float) -> None:

@@ -19,7 +19,7 @@ from playhead.interfaces import Hint, View
 from playhead.runtime import frames
 from playhead.runtime.documents import event_document, final_event
 from playhead.runtime.ring import Ring
-from playhead.runtime.subscription import Owed, Place, Viewer, message
+from playhead.runtime.subscription import Owed, Place, Viewer, owing
 from playhead.runtime.textview import Ends, Key, TextView
 
 if TYPE_CHECKING:
@@ -124,15 +124,17 @@ class LiveFeed:
 
     def owed(self, place: Place) -> Owed | None:
         """What a viewer at this place lacks, all of it in one message; None if part of it is gone."""
-        if self._last is not None:
-            return Owed(message(self._last, last=True), place, True)
-        if place not in self._owed:
+        try:
+            return self._owed[place]
+        except KeyError:
             if len(self._owed) >= MAX_PLACES:
                 self._owed.clear()
-            self._owed[place] = self._compute(place)
-        return self._owed[place]
+            owed = self._owed[place] = self._compute(place)
+            return owed
 
     def _compute(self, place: Place) -> Owed | None:
+        if self._last is not None:
+            return owing(self._last, place, last=True)
         events = self.ring.since(place.position) if self.ring else None
         if self.ring is None or self.marks is None or events is None:
             return None
@@ -145,9 +147,20 @@ class LiveFeed:
         last = self.marks.final and self.ring.position >= self.marks.position
         if last and self._snapshot is not None:
             parts.append(frames.end(self.feed.id, self._snapshot.status))
-        if self._here is None:
-            self._here = Place(self.ring.position, self.text.ends, self._state_number)
-        return Owed(message(b"".join(parts), last=last), self._here, last)
+        return owing(b"".join(parts), self._tip(self.ring), last)
+
+    def shared(self, place: Place) -> Place:
+        """The same place: one object for all viewers that have everything, so that one answer serves them all."""
+        if self.ring is None:
+            return place
+        tip = self._tip(self.ring)
+        return tip if (place.position, place.ends, place.state) == (tip.position, tip.ends, tip.state) else place
+
+    def _tip(self, ring: Ring) -> Place:
+        here, ends, state = self._here, self.text.ends, self._state_number
+        if here is None or here.position != ring.position or here.ends is not ends or here.state != state:
+            here = self._here = Place(ring.position, ends, state)
+        return here
 
     # What the hub tells.
 

@@ -10,9 +10,10 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from playhead.core import sse
 from playhead.core.cursor import Cursor
 from playhead.core.replay import Reason
-from playhead.runtime.delivery import Half, Message, Send, step
+from playhead.runtime.delivery import Direct, Half, Message, Send, framed, step
 from playhead.runtime.textview import NOTHING, Ends
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from playhead.runtime.ring import Ring
 
 _log = logging.getLogger("playhead.hub")
+
+_COMMENT = (sse.comment(), framed(sse.comment()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,11 +40,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """The next message for every viewer at one place, and where it leads."""
+    """What every viewer at one place gets next, the same bytes for all, and where it leads."""
 
-    message: Message
+    body: bytes
+    chunk: bytes  # the body, framed for sockets that are written to directly
     place: Place
     last: bool  # the stream ends with it
+
+
+def owing(body: bytes, place: Place, last: bool = False) -> Owed:
+    return Owed(body, framed(body), place, last)
 
 
 class Viewer:
@@ -54,6 +62,7 @@ class Viewer:
     __slots__ = (
         "_abort",
         "_context",
+        "_direct",
         "_driven",
         "_ended",
         "_farewell",
@@ -83,6 +92,7 @@ class Viewer:
         ended: Callable[[], None] | None = None,
         resync: Callable[[Reason, Cursor | None], Awaitable[None]],
         driven: bool = False,
+        direct: Direct | None = None,
         context: Context | None = None,
         recheck: Callable[[], Awaitable[bool]] | None = None,
         recheck_every: float = float("inf"),
@@ -92,11 +102,13 @@ class Viewer:
         `abort` ends the connection at once; `ended` is called when the hub has nothing more to do with the viewer.
         `resync` is awaited, in a task of the viewer's own, when the feed cannot continue it from the given cursor; it
         pushes what it has to say and starts the viewer again, or ends it. `driven`: `send` is a server's own, to be
-        driven by hand; otherwise each send runs in a task, in `context`. `recheck` is awaited by the keep-alive sweep
+        driven by hand; otherwise each send runs in a task, in `context`. `direct`, if there is one, takes what that
+        `send` would only pass on. `recheck` is awaited by the keep-alive sweep
         every so many seconds; False ends the stream.
         """
         self._hub = hub
-        self._send = send
+        self._direct = direct if driven else None
+        self._send = send if self._direct is None else self._direct.send
         self._abort = abort
         self._ended = ended
         self._resync = resync
@@ -118,6 +130,8 @@ class Viewer:
 
     async def push(self, body: bytes, *, last: bool = False) -> None:
         """Send as the one who holds the viewer."""
+        if self._direct is not None and not last and self._direct.write(framed(body)):
+            return
         await self._await(self._send(message(body, last=last)))
         if last:
             self.leave()
@@ -126,7 +140,7 @@ class Viewer:
         """Let the hub go on from this place."""
         if self.gone:
             return
-        self.place = place
+        self.place = self.feed.shared(place)
         self.busy = False
         self.feed.viewers.add(self)
         self._hub.watch(self)
@@ -140,16 +154,16 @@ class Viewer:
             if self in self.feed.viewers and self.feed.lags(self.place):
                 self.drop("lagging")
             return
-        owed = self._next()
+        owed = self.feed.owed(self.place) if self._farewell is None else self._next()
         if owed is None:
             self.drop("lagging")
-        elif owed.message["body"] or owed.last:
+        elif owed.chunk or owed.last:
             self._deliver(owed)
 
-    def comment(self, said: Message) -> None:
+    def comment(self) -> None:
         """Send something that changes nothing, if the viewer is idle."""
         if not self.busy and not self.gone:
-            self._deliver(Owed(said, self.place, False))
+            self._deliver(Owed(*_COMMENT, self.place, False))
 
     def finish(self, body: bytes) -> None:
         """Say this last and end the stream."""
@@ -188,7 +202,7 @@ class Viewer:
 
     def _next(self) -> Owed | None:
         if self._farewell is not None:
-            return Owed(message(self._farewell, last=True), self.place, True)
+            return owing(self._farewell, self.place, last=True)
         return self.feed.owed(self.place)
 
     def _deliver(self, owed: Owed) -> None:
@@ -197,7 +211,10 @@ class Viewer:
             self._task = self._spawn(self._pour(owed))
             return
         try:
-            half = step(self._send(owed.message))
+            if self._direct is not None and not owed.last and self._direct.write(owed.chunk):
+                self.place = owed.place
+                return
+            half = step(self._send(message(owed.body, last=owed.last)))
         except Exception as error:
             self._broken(error)
             return
@@ -214,8 +231,8 @@ class Viewer:
     async def _pour(self, owed: Owed | None, half: Half | None = None) -> None:
         """Send this, and then all that has come meanwhile, until nothing is owed."""
         try:
-            while owed is not None and (owed.message["body"] or owed.last):
-                await self._await(half or self._send(dict(owed.message)))
+            while owed is not None and (owed.body or owed.last):
+                await self._await(half or self._send(message(owed.body, last=owed.last)))
                 half = None
                 self._given(owed)
                 if self.gone or self not in self.feed.viewers:
