@@ -32,3 +32,12 @@ def test_a_number_out_of_its_bounds_is_refused_by_name(name, value):
 @pytest.mark.parametrize("name", ["port", "drain_window", "drain_grace", "cancel_grace"])
 def test_some_may_be_zero(name):
     assert getattr(Settings.load(None, {}, **{name: 0}), name) == 0
+
+
+@pytest.mark.parametrize(("beat", "lease", "fits"), [(3, 10, True), (10, 10, False), (11, 10, False), (3, 2, False)])
+def test_a_lease_is_longer_than_the_time_between_two_beats(beat: float, lease: float, fits: bool) -> None:
+    if fits:
+        Settings.load(environ={}, beat=beat, lease=lease)
+        return
+    with pytest.raises(InvalidSetting, match="beat is less than lease"):
+        Settings.load(environ={}, beat=beat, lease=lease)

@@ -13,6 +13,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_type_hints, overload
 
@@ -278,7 +279,7 @@ async def _in_thread(function: Callable[..., Any], run: SyncRun, given: Mapping[
             error = RuntimeError("the agent raised StopIteration")
         except BaseException as raised:  # carried to the loop, which decides what it means
             error = raised
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=work, name=f"playhead-agent-{run.id}", daemon=True).start()

@@ -229,7 +229,7 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self.open()
-                except Exception as error:
+                except Exception as error:  # the server is told whatever it was, and so is its log
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     raise
                 await send({"type": "lifespan.startup.complete"})

@@ -138,6 +138,9 @@ class RunStore(Protocol):
     ) -> list[Interrupt]:
         """Oldest first."""
 
+    async def interrupt(self, tenant: str, interrupt_id: str) -> Interrupt | None:
+        """One question, open or closed."""
+
     async def mint_epoch(self, feed: Feed, seen: int) -> Run | None:
         """Mint an epoch for a rebuilder that sees epoch `seen` (0: none) and return the run as of that moment.
 
@@ -184,6 +187,10 @@ class Archive(Protocol):
 
     async def forget(self, feed: Feed) -> None: ...
 
+    @property
+    def unreadable(self) -> int:
+        """How often a stored event that cannot be read any more was told as a placeholder (`event_unreadable`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -203,7 +210,8 @@ class ProjectionStore(Protocol):
     async def open(self, opening: Opening) -> Reply:
         """Replace what is there by an empty timeline and this snapshot, and drop the feed's text.
 
-        Applied, or WrongEpoch when the projection is no longer what the rebuilder saw.
+        Applied, or WrongEpoch when the projection is no longer what the rebuilder saw: of another epoch, or with
+        another newest entry than the one that the opening names.
         """
 
     async def fact(self, epoch: int, fact: Fact, tag: str) -> Reply:
@@ -243,6 +251,10 @@ class ProjectionStore(Protocol):
 
     @property
     def retention(self) -> Retention: ...
+
+    @property
+    def unreadable(self) -> int:
+        """As in `Archive`."""
 
     async def close(self) -> None: ...
 

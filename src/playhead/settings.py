@@ -20,6 +20,7 @@ class InvalidSetting(PlayheadError):
 
 
 ArchiveMode = Literal["off", "async", "sync"]
+Delivery = Literal["direct", "asgi"]
 
 # Every other number is more than 0: a period, a bound or a time to live of 0 stops or loses everything.
 _MAY_BE_ZERO = frozenset(
@@ -76,6 +77,7 @@ class Settings:
     viewer_bytes: int = 256 << 10
     ring_bytes: int = 512 << 10  # encoded frames kept per live feed
     max_streams: int = 10_000
+    delivery: Delivery = "direct"  # how `playhead serve` hands streams to sockets; "asgi": by messages alone
     pending_publishes: int = 1_000
     pending_bytes: int = 1 << 20
     max_body: int = 1 << 20
@@ -91,6 +93,8 @@ class Settings:
                     raise InvalidSetting(f"{field.name} is {least}, not {value!r}.", setting=field.name)
                 if value > _MOST.get(field.name, value):
                     raise InvalidSetting(f"{field.name} is at most {_MOST[field.name]}.", setting=field.name)
+        if self.beat >= self.lease:  # every lease would be over before it is renewed
+            raise InvalidSetting(f"beat is less than lease ({self.lease!r}), not {self.beat!r}.", setting="beat")
 
     @classmethod
     def load(cls, file: Path | None = None, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:

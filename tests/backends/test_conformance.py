@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("playhead.testing.ports", "playhead.testing.check")
-
-from playhead.backends.local_signal import LocalSignal  # noqa: E402
-from playhead.backends.memory import MemoryLive, MemoryRecord  # noqa: E402
-from playhead.core.retention import Retention  # noqa: E402
-from playhead.testing.check import LiveBench, RecordBench  # noqa: E402
-from playhead.testing.check_archive import CHECKS as ARCHIVE  # noqa: E402
-from playhead.testing.check_projection_store import CHECKS as PROJECTION  # noqa: E402
-from playhead.testing.check_run_store import CHECKS as RUNS  # noqa: E402
-from playhead.testing.check_signal import CHECKS as SIGNAL  # noqa: E402
-from playhead.testing.check_text_channel import CHECKS as TEXT  # noqa: E402
-from playhead.testing.clock import FakeClock  # noqa: E402
+from playhead.backends.local_signal import LocalSignal
+from playhead.backends.memory import MemoryLive, MemoryRecord
+from playhead.core.retention import Retention
+from playhead.testing.check import LiveBench, RecordBench
+from playhead.testing.check_archive import CHECKS as ARCHIVE
+from playhead.testing.check_projection_store import CHECKS as PROJECTION
+from playhead.testing.check_run_store import CHECKS as RUNS
+from playhead.testing.check_signal import CHECKS as SIGNAL
+from playhead.testing.check_text_channel import CHECKS as TEXT
+from playhead.testing.clock import FakeClock
 
 
 async def memory_record(clock, folder: Path):

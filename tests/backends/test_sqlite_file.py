@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from playhead.backends.sqlite import file as module
+from playhead.backends.sqlite.faults import Complaints
 from playhead.backends.sqlite.file import SqliteFile, has_wal_reset_fault
 from playhead.errors import (
     InvalidState,
@@ -650,6 +651,7 @@ async def test_killed_during_migration_the_file_is_at_a_whole_step(path, schema)
 WRITE = """
 import asyncio, pathlib, sys
 from playhead.backends.sqlite import file as module
+from playhead.backends.sqlite.faults import Complaints
 module.LOG_PAGES = 20  # so that many of the kills hit the copying back
 module._IDLE_WORKS = 30
 async def main():
@@ -834,3 +836,104 @@ def test_the_fault_of_old_libraries_is_known():
     assert has_wal_reset_fault((3, 51, 2))
     assert not has_wal_reset_fault((3, 51, 3))
     assert not has_wal_reset_fault((3, 6, 23))
+
+
+async def test_a_folder_that_vanished_is_told_of_once_and_so_is_its_return(tmp_path, schema, caplog):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    async with opened(folder / "data.sqlite", schema) as file:
+        folder.rename(tmp_path / "elsewhere")
+        for round in range(2):
+            for n in range(20):
+                await file.write(insert(f"{round} {n}"))  # the file is open, wherever it is
+            await file.write(lambda db: None)
+        told = [record for record in caplog.records if "housekeeping" in record.message]
+        assert [(record.levelname, record.exc_info) for record in told] == [("ERROR", None)]
+        (tmp_path / "elsewhere").rename(folder)
+        for _ in range(3):
+            await file.write(lambda db: None)
+        (tmp_path / "gone").mkdir()
+    told = [record.message for record in caplog.records if "housekeeping" in record.message]
+    assert len(told) == 2
+    assert told[1] == "data.sqlite: housekeeping works again."
+
+
+def test_each_kind_of_failure_is_told_once_until_it_works_again(caplog):
+    complaints = Complaints(logging.getLogger("playhead.test"), "x.db")
+    for _ in range(3):
+        complaints.failed("writing", OSError("gone"))
+        complaints.failed("writing", OSError("full"))
+        complaints.failed("closing", OSError("gone"))
+    complaints.works("copying")
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+    complaints.works("writing")
+    complaints.works("writing")
+    complaints.failed("writing", OSError("gone"))
+    complaints.failed("closing", OSError("gone"))
+    complaints.failed("closing", AssertionError("a fault of ours"))
+    assert [record.levelname for record in caplog.records[3:]] == ["WARNING", "ERROR", "ERROR"]
+    assert [record.exc_info is not None for record in caplog.records] == [False] * 5 + [True]
+
+
+class Counted(sqlite3.Connection):
+    """Counts the transactions of readers."""
+
+    reads = 0
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        Counted.reads += sql == "BEGIN"
+        return super().execute(sql, *values)
+
+
+async def test_quick_reads_that_wait_share_a_transaction_and_one_that_fails_fails_alone(path, schema):
+    async with opened(path, schema, readers=1, factory=Counted) as file:
+        await file.write(insert("a"))
+        began, held = threading.Event(), threading.Event()
+
+        def hold(db: sqlite3.Connection) -> None:
+            began.set()
+            held.wait(10)
+
+        holding = asyncio.create_task(file.read(hold))
+        await asyncio.to_thread(began.wait, 10)
+        before = Counted.reads
+        quick = [asyncio.create_task(file.read(names, quick=True)) for _ in range(20)]
+        await asyncio.sleep(0)
+        slow = asyncio.create_task(file.read(names))
+        await asyncio.sleep(0)
+        held.set()
+        assert await asyncio.gather(*quick, slow) == [["a"]] * 21
+        assert Counted.reads - before == 2  # one for all that are quick, one for the other
+        await holding
+
+        began.clear()
+        held.clear()
+        holding = asyncio.create_task(file.read(hold))
+        await asyncio.to_thread(began.wait, 10)
+        works: list[Callable[[sqlite3.Connection], Any]] = [names, partial(run_statement, "SELECT nothing"), names]
+        reads = [asyncio.create_task(file.read(work, quick=True)) for work in works]
+        await asyncio.sleep(0)
+        held.set()
+        first, failed, last = await asyncio.gather(*reads, return_exceptions=True)
+        assert first == last == ["a"]
+        assert isinstance(failed, PlayheadError | sqlite3.Error)
+        await holding
+
+
+async def test_closing_answers_the_quick_reads_that_wait(path, schema):
+    async with opened(path, schema, readers=2) as file:
+        reads = [asyncio.create_task(file.read(names, quick=True)) for _ in range(600)]
+        await asyncio.sleep(0)
+        await file.close()
+        assert await asyncio.gather(*reads) == [[]] * 600
+
+
+async def test_the_writer_wakes_for_every_write_however_it_slept(path, schema, monkeypatch):
+    monkeypatch.setattr(module, "_IDLE_WORKS", 1)
+    monkeypatch.setattr(module, "_IDLE_S", 0.001)
+    async with opened(path, schema) as file:
+        for n in range(200):
+            async with asyncio.timeout(10):
+                await file.write(insert(f"n{n}"))
+            await asyncio.sleep(0.0005 * (n % 5))
+        assert len(await file.read(names)) == 200

@@ -208,6 +208,24 @@ async def test_a_file_that_cannot_be_replaced_yet_is_replaced_later(b, monkeypat
     await publish(b, await started(b), 1)
 
 
+async def test_a_damaged_file_that_cannot_be_moved_is_a_store_that_is_away(tmp_path, monkeypatch):
+    """And no raw error of the system, which no loop above would know."""
+
+    def refuse(path, at):
+        raise PermissionError(13, "Permission denied")
+
+    async with bench(tmp_path) as b:
+        with monkeypatch.context() as patched:
+            patched.setattr("playhead.backends.sqlite.live.set_aside", refuse)
+            await b.store._file.close()
+            spoil_header(b.store.path)
+            assert isinstance(await b.store._lost(b.store._file), StoreUnavailable)
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await b.store.stand([])
+        await publish(b, await started(b), 1)
+
+
 async def test_after_close_nothing_is_replaced(tmp_path):
     async with bench(tmp_path) as b:
         pass

@@ -349,3 +349,22 @@ async def test_many_tenants_in_one_record(path, clock):
         assert {one.tenant for one in await record.interrupts("a")} == {"a"}
         assert len(await record.list_runs("b", status=[Status.WAITING, Status.QUEUED])) == 3
         assert len(await record.list_runs(EVERY_TENANT, status=[Status.WAITING], limit=4)) == 4
+
+
+async def test_a_run_is_read_each_time_and_made_anew_only_when_its_row_changed(path, clock):
+    async with opened(path, clock) as record:
+        run = await running(record, clock)
+        first = await record.get("acme", run.id)
+        assert await record.get("acme", run.id) is first
+        assert await record.get("other", run.id) is None
+        await record.request_cancel("acme", run.id, by="me", reason=None)
+        changed = await record.get("acme", run.id)
+        assert changed is not None
+        assert changed.cancel_requested_at is not None
+        await record.finish(run.id, 1, DONE)
+        await record.delete("acme", run.id)
+        assert await record.get("acme", run.id) is None
+        assert record._known == {}  # what was erased is not kept in memory either
+        large = await running(record, clock, input=b'"%b"' % (b"x" * 10_000))
+        assert await record.get("acme", large.id) == await record.get("acme", large.id)
+        assert record._known == {}

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from playhead.core import event, lease, lifecycle, repair
+from playhead.core.ids import iso, run_feed
 from playhead.core.interrupt import InterruptStatus
-from playhead.core.run import Policy, Status
+from playhead.core.run import Attempt, Failure, NewRun, Policy, Status
 from playhead.errors import AttemptLost, PlayheadError, RunFinal, RunNotFree
 from tests.core.life import FINALS, Record
 
@@ -109,6 +110,111 @@ def test_a_start_tells_the_run_before_the_attempt():
     record.start()
     assert [(fact.type, fact.token) for fact in record.facts[3:]] == [(event.ATTEMPT_STARTED, 2)]
     assert record.facts[-1].payload["voids_attempts_before"] == 2
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status.final])
+def test_an_end_says_what_became_of_the_run_and_its_final_fact_can_be_made_again(status):
+    record = Record()
+    record.start()
+    if status is Status.CANCELLED:
+        record.cancel("ann")
+    record.at += 7
+    record.finish(status, state=b'{"title":"t"}')
+    run = record.run
+    assert (run.status, run.owner, run.ended_at, run.updated_at, run.state) == (
+        status, None, record.at, record.at, b'{"title":"t"}',
+    )  # fmt: skip
+    assert run.result == (b"1" if status is Status.SUCCEEDED else None)
+    assert run.partial == (None if status is Status.SUCCEEDED else b'"half"')
+    told = status in (Status.FAILED, Status.INTERRUPTED)
+    assert run.failure == (Failure("code", "words") if told else None)
+    last = record.facts[-1]
+    assert (
+        dict(last.payload)
+        == {
+            Status.SUCCEEDED: {"result_bytes": 1},
+            Status.FAILED: {"code": "code", "message": "words"},
+            Status.INTERRUPTED: {"code": "code", "message": "words"},
+            Status.CANCELLED: {"by": "ann", "reason": None, "requested_at": iso(record.at - 7)},
+        }[status]
+    )
+    assert (last.status, last.token, last.state) == (status, 1, b'{"title":"t"}')
+    feed = run_feed(run.id)
+    made = event.numbered(last, feed, run.rev, started_at=run.started_at, at=record.at)
+    assert replace(lifecycle.final_fact(run, feed), state=last.state) == made
+
+
+def test_a_run_begins_queued_and_counts_what_is_told_of_it():
+    new = NewRun("r", "acme", "echo", b"{}", Policy(), {"a": "b"}, key="k", digest="d")
+    made = lifecycle.create(new, 7, 1_000)
+    run = made.run
+    assert (run.status, run.seq, run.rev, run.token, run.crashes, run.owner) == (Status.QUEUED, 7, 1, 0, 0, None)
+    assert (run.created_at, run.updated_at, run.minted_at, run.epoch) == (1_000, 1_000, 1_000, 1_000)
+    assert (run.started_at, run.ended_at, run.not_before, run.cancel_requested_at) == (None, None, 0, None)
+    assert (run.labels, run.key, run.digest, run.input) == ({"a": "b"}, "k", "d", b"{}")
+    assert [(fact.type, dict(fact.payload), fact.token) for fact in made.facts] == [
+        (event.RUN_QUEUED, {"agent": "echo"}, 0)
+    ]
+    started = lifecycle.start(run, "p", 2_000)
+    assert (started.run.status, started.run.token, started.run.owner) == (Status.RUNNING, 1, "p")
+    assert (started.run.started_at, started.run.updated_at, started.run.rev) == (2_000, 2_000, 3)
+    assert started.started == Attempt("r", 1, "p", 2_000)
+
+
+def test_a_lost_run_waits_and_says_how_often_it_was_lost():
+    record = Record(Policy(resumable=True, max_attempts=2))
+    record.start()
+    record.lose()
+    assert (record.run.status, record.run.owner, record.run.crashes) == (Status.RUNNING, None, 1)
+    assert record.run.not_before == record.at + lease.backoff_ms(1)
+    before = record.run
+    record.lose()  # nobody has it
+    assert record.run == before
+    record.at += 60_000
+    record.start()
+    record.lose()
+    assert record.run.failure == Failure("attempts_exhausted", "The run was lost 2 times.")
+    assert record.run.partial == b'"half"'
+    single = Record()
+    single.start()
+    single.lose()
+    assert single.run.failure is not None
+    assert (single.run.status, single.run.failure.code) == (Status.INTERRUPTED, "worker_lost")
+
+
+def test_a_wish_to_stop_says_who_and_when_and_ends_the_waiting():
+    record = Record()
+    record.start()
+    record.ask()
+    assert record.run.status is Status.WAITING
+    record.at += 5
+    record.cancel("ann")
+    run = record.run
+    assert (run.status, run.cancel_requested_at, run.cancel_by, run.updated_at) == (
+        Status.RUNNING, record.at, "ann", record.at,
+    )  # fmt: skip
+    assert record.types[-2:] == [event.APPROVAL_CANCELLED, event.CANCEL_REQUESTED]
+    assert [one.closed_at for one in record.asked()] == [record.at]
+    record.at += 5
+    record.cancel("bob")
+    assert record.run == run
+
+
+def test_what_an_attempt_could_not_show_goes_with_the_next_fact_once():
+    last = (event.published("r", 1, 4, "step_done", {}, 0),)
+    record = Record(Policy(resumable=True))
+    record.start()
+    record.finish(Status.INTERRUPTED, released=True, lacking=last)
+    assert record.run.lacking is last
+    record.at += 60_000
+    record.start()
+    assert (record.facts[-1].type, record.facts[-1].lacking) == (event.ATTEMPT_STARTED, last)
+    assert not record.run.lacking
+    more = (event.published("r", 2, 1, "step_done", {}, 0),)
+    record.ask()
+    record.finish(lacking=more)
+    assert [fact.lacking for fact in record.facts[-2:]] == [more, ()]
+    assert not record.run.lacking
 
 
 def test_an_attempt_ends_once_and_by_its_own_reason():

@@ -13,7 +13,7 @@ from playhead.core.event import FactDraft
 from playhead.core.ids import LIMIT, run_feed
 from playhead.core.replay import continues
 from playhead.core.run import NewRun, Outcome, Policy, Status
-from playhead.core.snapshot import State
+from playhead.core.snapshot import Snapshot, State
 from playhead.core.text import TextWrite
 from playhead.core.transition import (
     Already,
@@ -107,6 +107,62 @@ def test_an_opening_needs_what_was_seen_and_a_newer_epoch(seen, epoch, standing)
     reply = transition.judge_opening(None if standing is None else marks(epoch=standing), opening)
     now = standing or 0
     assert reply == (None if seen == now < epoch else WrongEpoch(now))
+
+
+@pytest.mark.parametrize("status", [Status.RUNNING, Status.FAILED])
+def test_a_projection_begins_with_nothing_but_what_the_record_says(status):
+    opening = Opening(FEED, 5, 6, TAG, 7, 2, status, 11, None, 12)
+    assert transition.after_opening(opening) == Marks(
+        epoch=6, rev=7, token=2, final=status.final, position=0, tag=TAG,
+        floor=0, archived=0, n=0, state_version=0, version=1,
+    )  # fmt: skip
+    assert transition.opening_snapshot(opening) == Snapshot(status, 2, 1, 7, 11, None, 12, State().encode())
+    kept = transition.opening_snapshot(replace(opening, state=State(title="t").encode()))
+    assert kept.state == State(title="t").encode()
+
+
+def test_a_new_attempt_s_numbers_begin_anew_and_an_old_one_s_start_changes_none():
+    standing = marks(token=2, n=6, state_version=4, floor=1, archived=1)
+    moved, entry = transition.after_fact(standing, made_fact(2, event.ATTEMPT_STARTED, token=3), "f" * 12)
+    assert moved == replace(standing, rev=2, token=3, n=0, state_version=0, position=4, tag="f" * 12, version=5)
+    assert (entry.position, entry.prev, entry.version, entry.epoch) == (4, TAG, 5, 5)
+    for fact in (made_fact(2, event.ATTEMPT_STARTED, token=2), made_fact(2, event.CANCEL_REQUESTED, token=3)):
+        same, _ = transition.after_fact(standing, fact, "f" * 12)
+        assert (same.token, same.n, same.state_version) == (2, 6, 4)
+
+
+def test_an_opening_that_names_the_newest_entry_needs_it():
+    for seen_tag, reply in ((TAG, None), (None, None), ("f" * 12, WrongEpoch(5))):
+        opening = Opening(FEED, 5, 6, TAG, 0, 0, Status.QUEUED, None, None, 0, seen_tag)
+        assert transition.judge_opening(marks(epoch=5, tag=TAG), opening) == reply
+    missing = Opening(FEED, 0, 6, TAG, 0, 0, Status.QUEUED, None, None, 0, TAG)
+    assert transition.judge_opening(None, missing) is None
+
+
+@pytest.mark.parametrize(
+    ("standing", "reply"),
+    [
+        ({"token": 2, "n": 6}, None),
+        ({"token": 2, "n": 0}, None),  # rebuilt since: what came before is in the archive
+        ({"token": 2, "n": 8}, Already()),
+        ({"token": 2, "n": 5}, NeedsRebuild(5)),  # it went back
+        ({"token": 1, "n": 0}, Behind(1)),  # its own start comes first
+        ({"token": 3, "n": 0}, Stale(3)),
+        ({"token": 2, "n": 6, "final": True}, Final()),
+    ],
+)
+def test_what_a_fact_takes_along_is_written_for_the_attempt_that_ended(standing, reply):
+    last = tuple(event.published("r", 2, n, "step_done", {}, 0) for n in (7, 8))
+    fact = replace(made_fact(2, token=2), lacking=last)
+    write = transition.carried(fact, marks(**standing), [TAG, "f" * 12])
+    assert (write.events, write.first_n, write.state, write.at) == (last, 7, None, fact.at)
+    assert transition.judge_publish(marks(**standing), write) == reply
+
+
+def test_last_words_of_an_attempt_that_could_never_say_a_first_begin_at_one():
+    fact = replace(made_fact(2, token=2), lacking=(event.published("r", 2, 1, "step_done", {}, 0),))
+    for standing in (marks(token=2, n=0), marks(token=1, n=3)):
+        assert transition.carried(fact, standing, [TAG]).guard.acked_n == 0
 
 
 @given(st.sampled_from([9, 99, 999, 2**31, 2**52, LIMIT - 2]), st.sampled_from([-1, 0, 1]))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import playhead
-from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.stage import BACKENDS, Gates, Stage, stage, visible
 from tests.support.wire import Stream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
@@ -32,17 +31,6 @@ def working(gates: Gates) -> Sequence[playhead.Agent]:
         return "done"
 
     return [worker]
-
-
-def visible(shown: dict[str, Any]) -> dict[str, Any]:
-    """What a person sees of a bootstrap and must not change when the live store is lost."""
-    keep = ("status", "progress", "current_step", "done", "total", "detail", "title", "attempt", "started_at")
-    return {
-        "snapshot": {name: shown["snapshot"][name] for name in keep},
-        "interrupts": [(one["id"], one["payload"]) for one in shown["interrupts"]],
-        "text": [(one["part"], one["attempt"], one["text"]) for one in shown["text"]],
-        "events": [(event["id"], event["type"]) for event in shown["events"]],
-    }
 
 
 async def after_flush(s: Stage, run_id: str, stream: Stream) -> Stream:

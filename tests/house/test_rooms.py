@@ -32,6 +32,11 @@ def test_no_module_outgrows_its_ceiling():
     assert too_long == {}
 
 
+def test_no_script_or_sheet_of_the_browser_side_outgrows_its_ceiling():
+    sources = [path for room in ("web", "clients/typescript") for path in (ROOT / room / "src").rglob("*.*")]
+    assert [path.name for path in sources if len(path.read_text().splitlines()) > CEILING] == []
+
+
 def test_every_exception_names_a_module():
     assert [name for name in EXCEPTIONS if not (PACKAGE / name).exists()] == []
 

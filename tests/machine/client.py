@@ -7,18 +7,25 @@ import json
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from starlette.requests import HTTPConnection
+
+from playhead.core.composite import Held, decode, encode
 from playhead.core.cursor import END, STOP, Cursor, parse
-from playhead.core.ids import EVERY_TENANT
+from playhead.core.ids import EVERY_TENANT, run_feed
 from playhead.core.replay import Reason
 from playhead.core.run import Run
 from playhead.core.snapshot import decode_state
 from playhead.core.sse import Frame, Parser
+from playhead.gateway.feeds import AskedFeeds
+from playhead.gateway.multiplex import serve_feeds
 from playhead.gateway.stream import serve_stream
 from playhead.interfaces import Hint, Listener, Signal
 from playhead.runtime.bootstrap import Screens
 from playhead.runtime.hub import Hub
+from tests.gateway.stub import scope_of
 from tests.machine.truth import Line, Part, Truth, reason_at
 from tests.machine.world import World
+from tests.support.feeds import query, single
 
 
 class Lossy:
@@ -101,6 +108,7 @@ class Client:
         self.open.set()
         self.view: list[str] | None = None
         self.cursor: str | None = None
+        self.several = False  # the connection has another run too
         self.texts: dict[Part, bytes] = {}
         self.state: dict[str, Any] | None = None
         self.ended = False  # it was told that there is nothing more
@@ -121,15 +129,23 @@ class Client:
 
     # What a person does.
 
-    async def connect(self, *, inline: bool, driven: bool) -> None:
-        """Open the stream with the cursor that is held. Returns at once; frames come as they come."""
+    async def connect(self, *, inline: bool, driven: bool, several: bool = False) -> None:
+        """Open the stream with the cursor that is held. Returns at once; frames come as they come.
+
+        `several`: on one connection with another run, always inline; with the cursor in the id of the connection if
+        `driven`, and beside the run if not.
+        """
         await self.leave()
         run = await self._run()
         self.ended = self.stopped = False
         self.texts = {}
         self._since = len(self.truth.before) - 1
-        self._parser = Parser(last_event_id=self.cursor)
+        self.several = several
+        self._parser = Parser(last_event_id=None if several else self.cursor)
         cycle = self._cycle = RequestResponseCycle(self)
+        if several:
+            await self._connect_several(cycle, run, in_id=driven)
+            return
         scope = {
             "type": "http",
             "query_string": b"resync=inline" if inline else b"",
@@ -144,6 +160,20 @@ class Client:
             return serve_stream(scope, cycle.receive, send, run=run, hub=self.hub, screens=self.screens)
 
         self._task = asyncio.get_running_loop().create_task(serve())
+        self._task.add_done_callback(self._served)
+
+    async def _connect_several(self, cycle: RequestResponseCycle, run: Run, *, in_id: bool) -> None:
+        other = await self.world.surely("get", EVERY_TENANT, self.world.other.feed.id)
+        assert isinstance(other, Run)
+        at, headers, own = parse(self.cursor or ""), {}, f"{run.id}@{self.cursor}" if self.cursor else run.id
+        if in_id and self.cursor is not None:
+            own = run.id
+            headers["last-event-id"] = encode({run_feed(run.id): Held(at)}) if at else self.cursor
+        asked = AskedFeeds.read(HTTPConnection(scope_of("GET", query([own, other.id]), headers)))
+        serving = serve_feeds(
+            cycle.receive, cycle.send, asked=asked, runs=[run, other], refusals={}, hub=self.hub, screens=self.screens
+        )
+        self._task = asyncio.get_running_loop().create_task(serving)
         self._task.add_done_callback(self._served)
 
     def _served(self, task: asyncio.Task[int]) -> None:
@@ -204,6 +234,8 @@ class Client:
             if message["type"] == "http.response.start":
                 if message["status"] == 204:
                     self._hear_nothing()
+            elif self.several:
+                self._hear_several(message["body"])
             else:
                 for frame in self._parser.feed(message["body"]):
                     assert not self.ended, "nothing follows the end"
@@ -212,6 +244,25 @@ class Client:
             # The hub takes whatever a send raises for a broken connection.
             self.world.faults.append({"message": "a client was told something false", "exception": error})
             raise
+
+    def _hear_several(self, body: bytes) -> None:
+        before = self._parser.last_event_id
+        for frame in self._parser.feed(body):
+            feed, alone = single(frame)
+            if feed == self.truth.feed.key:
+                assert not self.ended, "nothing follows the end"
+                self._take(Frame(alone.event, json.dumps(alone.data), alone.id, frame.retry))
+            else:
+                assert feed == self.world.other.feed.key
+        last = self._parser.last_event_id
+        if last != before:
+            held = (decode(last or "") or {}).get(self.truth.feed, Held(None))
+            if self.ended:
+                assert held.ended or last == END, "an id says what has ended"
+            else:
+                assert held == Held(parse(self.cursor or "")), "an id is where its connection has led"
+        if self.ended and self._cycle is not None:
+            self._cycle.leave()
 
     def _hear_nothing(self) -> None:
         assert self._saw_the_end(), "204 says that the client has seen the end"

@@ -135,6 +135,15 @@ class History(RuleBasedStateMachine):
     def finish(self, how: str, who: int, project: bool, plan: list[str], seed: int) -> None:
         self.step(lambda: self.world.finish(self.world.author(who), OUTCOMES[how], project), plan, seed)
 
+    @precondition(goes_on)
+    @rule(how=st.sampled_from(sorted(OUTCOMES)), count=st.integers(1, 9), plan=PLANS, seed=SEEDS)
+    def end_while_the_store_is_away(self, how: str, count: int, plan: list[str], seed: int) -> None:
+        """What it says then is more than an attempt keeps, or not. The store stays away."""
+        outcome = OUTCOMES[how if old_enough(self) else "released"]
+        self.world.stores.sky.down = True
+        self.step(lambda: self.world.work(0, [("publish", count, count)]))
+        self.step(lambda: self.world.finish(self.world.author(0), outcome, project=True), plan, seed)
+
     @precondition(old_enough)
     @rule(project=st.booleans(), plan=PLANS, seed=SEEDS)
     def cancel(self, project: bool, plan: list[str], seed: int) -> None:

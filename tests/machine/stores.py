@@ -200,6 +200,8 @@ class Stores:
 class Watched:
     """ProjectionStore and TextChannel. What the store answers is what the model does."""
 
+    unreadable = 0
+
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._store = stores.backend.live

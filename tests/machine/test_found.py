@@ -40,6 +40,35 @@ def test_an_overtaken_attempt_shows_nothing_of_itself_when_its_process_rebuilds(
     assert b"attempt 1" not in machine.world.truth.line.state
 
 
+def test_last_words_are_not_put_on_a_timeline_that_lost_what_came_before(begin):
+    machine = begin(Ports, archive="async")
+    publish(machine, 2)
+    machine.happen("copy", 0)
+    publish(machine, 1)
+    machine.happen("back", 0)
+    machine.outage(True)
+    publish(machine, 1)
+    machine.finish("failed", 0, True, [], 0)
+    machine.outage(False)
+    machine.bring([0], False, [], 0)
+    truth = machine.world.truth
+    assert truth.line is None  # it is over: what went back is dropped, and the archive has what there is
+    assert [name.rpartition(":")[2] for name in truth.archive if not name.startswith("run:")] == ["1", "2", "4"]
+    assert truth.archive[-1] == truth.facts[-1].event.id
+
+
+def test_a_timeline_is_archived_before_it_is_emptied_also_under_a_busy_attempt(begin):
+    machine = begin(Ports, archive="async", raw=True)
+    world = machine.world
+    for seed in range(1, 40):
+        # By somebody who then died, so the attempt goes on under the old epoch until it is told.
+        machine.step(lambda: world.surely("mint_epoch", world.truth.feed, world.run.epoch))
+        machine.step(lambda: world.clock.advance(2.5))
+        work = [world.bring(0), world.work(0, [("publish", 1, 1)] * 3)]
+        machine.step(lambda work=work: world.all_at_once(*work), [], seed)
+        assert world.truth.line.epoch == world.run.epoch
+
+
 def test_a_projection_that_lacks_facts_is_rebuilt_when_no_fact_is_kept_any_more(begin):
     machine = begin(Ports)
     machine.happen("copy", 0)
@@ -54,7 +83,7 @@ def test_a_projection_that_lacks_facts_is_rebuilt_when_no_fact_is_kept_any_more(
 
 def test_a_client_behind_the_tip_goes_on_when_the_store_went_back_to_what_it_has(begin):
     machine = begin(Streams, raw=True)
-    machine.connect(1, "screen", 5, True, True, [], 0)
+    machine.connect(1, "screen", 5, True, True, False, [], 0)
     machine.use(1, "stall", 3, 0, [], 0)
     publish(machine, 1)
     publish(machine, 1)

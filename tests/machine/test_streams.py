@@ -42,10 +42,21 @@ class Streams(History):
         back=st.integers(0, 30),
         inline=st.booleans(),
         driven=st.booleans(),
+        several=st.booleans(),
         plan=PLANS,
         seed=SEEDS,
     )
-    def connect(self, which: int, how: str, back: int, inline: bool, driven: bool, plan: list[str], seed: int) -> None:
+    def connect(
+        self,
+        which: int,
+        how: str,
+        back: int,
+        inline: bool,
+        driven: bool,
+        several: bool,
+        plan: list[str],
+        seed: int,
+    ) -> None:
         client, truth = self.clients[which], self.world.truth
 
         async def connect() -> None:
@@ -56,7 +67,7 @@ class Streams(History):
                 client.hold(None, None)
             elif how != "held":
                 client.hold(*self.cursor(how, back))
-            await client.connect(inline=inline, driven=driven)
+            await client.connect(inline=inline, driven=driven, several=several)
 
         assert truth.cursors
         self.step(connect, plan, seed)

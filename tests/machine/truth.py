@@ -140,6 +140,7 @@ class Truth:
         self.snapshots: set[tuple[object, ...]] = set()
         self.archive: list[str] = []
         self.acked: set[str] = set()
+        self.carried: list[str] = []  # by facts, for attempts that ended while the store was away
         self.excused: set[str] = set()  # lost with the live store, or behind a hole that the marks show
         self.said: dict[Part, bytes] = {}
         self.before: list[Line | None] = []  # the lines so far, for readers that are judged later
@@ -154,6 +155,9 @@ class Truth:
             assert not (self.facts and self.facts[-1].final), "nothing follows the final fact"
             assert not self.facts or fact.token >= self.facts[-1].token, "tokens only grow"
             self._know(fact.event)
+            for event in fact.lacking:
+                self._know(event)
+                self.carried.append(event.id)
             self.facts.append(fact)
         assert run.rev == len(self.facts), "the run counts its facts"
         assert self.facts[-1].status == run.status, "the last fact tells the run's status"
@@ -169,7 +173,8 @@ class Truth:
 
     def open(self, opening: Opening) -> Reply:
         standing = self.line.epoch if self.line else 0
-        if standing != opening.seen or standing >= opening.epoch:
+        moved = self.line is not None and opening.seen_tag not in (None, self.line.tags[-1])
+        if standing != opening.seen or standing >= opening.epoch or moved:
             return WrongEpoch(standing)
         assert opening.epoch not in self.opened, "an epoch is opened once"
         self.opened.add(opening.epoch)
@@ -177,7 +182,7 @@ class Truth:
         lost = self.line
         self.line = Line(opening, opening.status, opening.started_at, opening.state or EMPTY)
         self._written(opening.tag, ())
-        self._excuse(lost)
+        self._check_emptied(lost)
         return self._applied(self.line)
 
     def _check_opening(self, opening: Opening) -> None:
@@ -289,6 +294,7 @@ class Truth:
 
     def drop(self, epoch: int | None) -> None:
         if self.line is not None and epoch in (None, self.line.epoch):
+            self._check_emptied(self.line)
             self.restore(None)
 
     def expire(self, now: int) -> None:
@@ -315,6 +321,11 @@ class Truth:
             assert self.bodies.get(event.id) == event.body, "the archive holds true events only"
             if event.id not in self.archive:
                 self.archive.append(event.id)
+
+    def _check_emptied(self, line: Line | None) -> None:
+        """A timeline that is emptied on purpose is in the archive, where there is one."""
+        left = {one.event.id for one in line.retained()} - set(self.archive) if line and self.keep.archive else set()
+        assert not left, f"emptied before they were archived: {sorted(left)}"
 
     def _remember(self) -> None:
         self.before.append(self.line.copy() if self.line else None)
@@ -408,6 +419,15 @@ class Truth:
             held = {one.event.id for one in self.line.retained()} if self.line else set()
             missing = self.acked - held - set(self.archive) - self.excused
             assert not missing, f"acknowledged, and neither retained nor archived: {sorted(missing)}"
+
+    def check_carried(self) -> None:
+        """What facts took along is where they are, in its order."""
+        if self.keep.archive:
+            line = [one.event.id for one in self.line.retained()] if self.line else []
+            found = [*self.archive, *(name for name in line if name not in self.archive)]
+            kept = [name for name in found if name in self.carried]
+            assert kept == [name for name in self.carried if name in kept]
+            assert set(self.carried) - set(kept) <= self.excused
 
 
 def reason_at(line: Line, cursor: Cursor) -> Reason | None:

@@ -81,7 +81,7 @@ class Process:
         self.projector = Projector(stores.record, stores.live, world.clock)
         self.archiver = Archiver(stores.record, stores.record, stores.live, world.clock)
         if world.archive != "off":
-            self.projector.before_open = self.archiver.facts
+            self.projector.before_empty = self.archiver.save
 
 
 class Author:
@@ -99,11 +99,15 @@ class Author:
             projector=process.projector,
             clock=world.clock,
             redactor=Redactor(),
-            lost=self.stop,
+            lost=self.lost,
             archive=process.archiver.run if world.archive == "sync" else None,
             options=PublisherOptions(pending=6),
         )
         process.projector.sources[run.id] = self.publisher
+
+    def lost(self, error: BaseException | None) -> None:
+        assert error is None, "a fault of the code under test"
+        self.stop()
 
     def stop(self) -> None:
         self.over = True
@@ -403,12 +407,22 @@ class World:
 
     async def finish(self, author: Author | Raw, outcome: Outcome, project: bool) -> None:
         with suppress(AttemptLost, RunFinal):
-            await author.flush()
-            ending = replace(outcome, state=author.state())
+            lacking = await self.last_words(author)
+            ending = replace(outcome, state=author.state(), lacking=lacking)
             await self.surely("finish", self.run.id, author.run.token, ending)
         author.shut()
         if project:
             await quietly(author.process.projector, self.run.id)
+
+    async def last_words(self, author: Author | Raw) -> tuple[Event, ...]:
+        """What the projection lacks of an attempt that has tried once more to send everything."""
+        if isinstance(author, Raw):
+            await author.flush()
+            return tuple(event for _, event in author.pending)
+        lacking = await author.publisher.settle()
+        if (epoch := author.publisher.holed) is not None:
+            await self.surely("mint_epoch", run_feed(self.run.id), epoch)
+        return tuple(lacking)
 
     async def ask(self, author: Author | Raw, key: str, project: bool) -> None:
         with suppress(AttemptLost, RunFinal):
@@ -501,3 +515,4 @@ class World:
             assert revs == list(range(line.opening.rev + 1, self.run.rev + 1)), "each fact once, in order"
             assert not line.told or line.told[-1].rev == self.run.rev, "nothing follows the final event"
         assert sum(fact.final for fact in self.truth.facts) == 1, "one final event"
+        self.truth.check_carried()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 RESULTS = Path(__file__).parent.parent / "deep"
-SIZES = ("PLAYHEAD_KILLS", "PLAYHEAD_HISTORIES")
+SIZES = ("PLAYHEAD_KILLS", "PLAYHEAD_HISTORIES", "PLAYHEAD_MUTANTS")
 
 
 def git(*command: str, folder: Path = RESULTS) -> tuple[int, str]:
@@ -40,13 +40,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--deep-result", metavar="NAME", help="keep the result of this run as that of the deep tier NAME")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What lies beside the results is collected by the long tiers alone: whatever else is collected has to pass."""
+    beside = collection_path.parent == RESULTS and collection_path.suffix == ".py"
+    return True if beside and not config.getoption("--deep-result") else None
+
+
 class DeepPlugin:
     def __init__(self, name: str) -> None:
         self.name, self.counts = name, Counter[str]()
+        self.told: list[object] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.failed:
             self.counts["failed" if report.failed else "passed"] += 1
+        if report.when == "call":
+            self.told += [value for name, value in report.user_properties if name == "told"]
 
     def pytest_sessionfinish(self) -> None:
         result = {
@@ -56,6 +65,7 @@ class DeepPlugin:
             "sizes": {name: os.environ.get(name) for name in SIZES},
             "passed": self.counts["passed"],
             "failed": self.counts["failed"],
+            **({"told": self.told} if self.told else {}),
         }
         (RESULTS / f"{self.name}.json").write_text(json.dumps(result, indent=2) + "\n")
 

@@ -57,6 +57,20 @@ async def test_a_viewer_that_never_reads_and_one_that_leaves_take_nothing_from_t
         assert stuck.socket.events == []
 
 
+async def test_viewers_that_have_everything_share_one_place():
+    async with bench() as b:
+        attempt = await b.attempt()
+        a, c = await watch(b, attempt.run), await watch(b, attempt.run)
+        assert a.viewer.place is c.viewer.place
+        behind = await watch(b, attempt.run, position=0)
+        await b.settle()
+        assert behind.viewer.place is a.viewer.place
+        await attempt.publish(2)
+        late = await watch(b, attempt.run)
+        await b.settle()
+        assert len({id(w.viewer.place) for w in (a, c, behind, late)}) == 1
+
+
 async def test_a_hot_feed_serves_a_viewer_without_a_store_read():
     async with bench() as b:
         attempt = await b.attempt()

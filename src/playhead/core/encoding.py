@@ -25,6 +25,8 @@ from playhead.core.characters import well_formed
 from playhead.errors import BadJson, PayloadNotJson
 
 MAX_DEPTH = 64
+# Of a document of our own: it holds payloads of the full depth some levels down, as a resync holds a screen.
+DOCUMENT_DEPTH = MAX_DEPTH + 8
 MAX_INT = 2**53 - 1
 
 _OPTIONS = orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -66,7 +68,7 @@ def plain(value: object) -> Any:
 def parse(data: bytes, *, depth: int = MAX_DEPTH) -> Any:
     """Parse strict JSON. Lone surrogate halves, which JSON can spell, are repaired.
 
-    `depth` is for documents of our own that hold a payload of the full depth some levels down.
+    `depth` is DOCUMENT_DEPTH for a document of our own.
 
     Raises:
         BadJson: naming the place, for anything that is not JSON by RFC 8259, for bytes that are not UTF-8, a key
@@ -114,7 +116,7 @@ def _plain(value: object, path: str, depth: int) -> Any:
         return str(value)
     try:
         simpler = _converted(value)
-    except Exception as error:
+    except Exception as error:  # a model's own code may raise anything
         reason = str(error) if type(error) is TypeError else f"could not be converted: {type(error).__name__}"
         _refuse(reason, path, error)
     return _plain(simpler, path, depth)

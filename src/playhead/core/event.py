@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import orjson
@@ -93,11 +94,16 @@ class FactDraft:
     status: Status  # of the run, after this fact
     token: int  # of the run, after this fact
     state: bytes | None = None  # the attempt's whole state, where the attempt itself speaks
+    lacking: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A numbered fact of a run: what its outbox row holds, and all that is needed to project it."""
+    """A numbered fact of a run: what its outbox row holds, and all that is needed to project it.
+
+    `lacking` are the last events of an attempt that ended while the live store was away, consecutive and of that
+    attempt alone: whoever projects the fact publishes them before it.
+    """
 
     feed: Feed
     rev: int
@@ -107,6 +113,7 @@ class Fact:
     started_at: int | None  # wall ms
     state: bytes | None
     at: int  # wall ms
+    lacking: tuple[Event, ...] = ()
 
     def __post_init__(self) -> None:
         check_whole(self.rev, self.token, self.at)
@@ -137,7 +144,18 @@ def published(run_id: str, token: int, n: int, name: str, payload: object, at: i
 def numbered(draft: FactDraft, feed: Feed, rev: int, *, started_at: int | None, at: int) -> Fact:
     """Give a fact its number and encode it."""
     event = _encode(fact_id(feed, rev), draft.type, feed.id, draft.token, draft.payload, at)
-    return Fact(feed, rev, event, draft.status, draft.token, started_at, draft.state, at)
+    return Fact(feed, rev, event, draft.status, draft.token, started_at, draft.state, at, draft.lacking)
+
+
+def pack(events: Sequence[Event]) -> bytes | None:
+    """These events as one value, for a store that keeps them together; None for none."""
+    return b"\n".join(event.body for event in events) or None  # a body is one line
+
+
+def unpack(data: bytes | None) -> tuple[Event, ...]:
+    """Read back what `pack` wrote, up to the first that cannot be read any more."""
+    sound = takewhile(_object, data.split(b"\n") if data else ())
+    return tuple(Event(head["id"], head["type"], body) for body in sound for head in (_object(body),))
 
 
 def readable(feed: Feed, event: Event) -> Event:
@@ -145,7 +163,7 @@ def readable(feed: Feed, event: Event) -> Event:
 
     A reader passes over a placeholder. It would stop at the bytes themselves, and again whenever it came back.
     """
-    if _is_object(event.body):
+    if _object(event.body):
         return event
     token = event.id.removeprefix(f"{feed.id}:").partition(":")[0]
     made_at = int(feed.id.replace("-", "")[:12], 16) if is_id(feed.id) else 0  # the run's; the event's own is lost
@@ -154,15 +172,15 @@ def readable(feed: Feed, event: Event) -> Event:
     return _encode(event.id, UNREADABLE, feed.id, attempt, was, made_at)
 
 
-def _is_object(body: object) -> bool:
-    """Whether this is a JSON object in one line, with something in it."""
+def _object(body: object) -> dict[str, Any]:
+    """The JSON object that this is, in one line; empty if it is none."""
     if not isinstance(body, bytes) or b"\n" in body or b"\r" in body:
-        return False
+        return {}
     try:
         value = orjson.loads(body)
     except ValueError:
-        return False
-    return isinstance(value, dict) and bool(value)
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _encode(event_id: str, name: str, run_id: str, token: int, payload: object, at: int) -> Event:

@@ -96,6 +96,12 @@ def published_id(run_id: str, token: int, n: int) -> str:
     return f"{run_id}:{token}:{n}"
 
 
+def published_place(event_id: str) -> tuple[int, int]:
+    """The token and the n of a published event's id. The id must be one that this module made."""
+    _, token, n = event_id.rsplit(":", 2)
+    return int(token), int(n)
+
+
 def fact_id(feed: Feed, rev: int) -> str:
     return f"{feed.key}:{rev}"
 

@@ -81,7 +81,7 @@ def finish(run: Run, token: int, outcome: Outcome, asked: Iterable[Interrupt], a
             return Change(run)
         raise RunFinal(run_id=run.id, status=run.status)
     check_owner(run, token)
-    held = replace(run, state=outcome.state or run.state)
+    held = replace(run, state=outcome.state or run.state, lacking=outcome.lacking)
     if outcome.released and run.policy.resumable and run.cancel_requested_at is None:
         return Change(replace(held, owner=None, updated_at=at), ended=(token, "released"))
     status = _ends_as(run, outcome)
@@ -202,7 +202,10 @@ def change(
     started: Attempt | None = None,
     ended: tuple[int, str] | None = None,
 ) -> Change:
-    """A change whose run counts its facts."""
-    drafts = tuple(facts)
+    """A change whose run counts its facts. The first of them takes along what waits for one."""
+    drafts = list(facts)
+    if run.lacking and drafts:
+        drafts[0] = replace(drafts[0], lacking=run.lacking)
+        run = replace(run, lacking=())
     counted = replace(run, rev=run.rev + len(drafts))
-    return Change(counted, drafts, tuple(interrupts), started, ended)
+    return Change(counted, tuple(drafts), tuple(interrupts), started, ended)

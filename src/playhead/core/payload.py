@@ -8,9 +8,10 @@ from typing import Any
 import orjson
 
 from playhead.core.characters import TextJoiner, well_formed
-from playhead.core.encoding import MAX_DEPTH, MAX_INT, encode, parse, plain
+from playhead.core.encoding import DOCUMENT_DEPTH, MAX_DEPTH, MAX_INT, encode, parse, plain
 
 __all__ = [
+    "DOCUMENT_DEPTH",
     "MAX_DEPTH",
     "MAX_FIELD",
     "MAX_IDENTITY",

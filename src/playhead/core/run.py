@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playhead.core.event import FactDraft
+    from playhead.core.event import Event, FactDraft
     from playhead.core.interrupt import Interrupt
 
 
@@ -97,6 +97,7 @@ class Run:
     partial: bytes | None = None  # JSON: the text that was said, when the run ended without success
     failure: Failure | None = None
     state: bytes | None = None  # the attempt's state as its last fact stored it (JSON object)
+    lacking: tuple[Event, ...] = ()  # for the next fact to take along, see `Fact`
     rev: int = 0  # of the run's feed
     epoch: int = 0  # last one minted for the run's feed; 0: none yet
     minted_at: int = 0
@@ -141,3 +142,4 @@ class Outcome:
     state: bytes | None = None
     partial: bytes | None = None
     released: bool = False
+    lacking: tuple[Event, ...] = ()  # what it published and the live store, being away, did not take

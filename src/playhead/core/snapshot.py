@@ -13,7 +13,7 @@ from typing import Any
 from playhead.core import payload as payloads
 from playhead.core.ids import iso, iso_or_none
 from playhead.core.run import Status
-from playhead.errors import InvalidState
+from playhead.errors import BadJson, InvalidState
 
 MAX_TEXT = 2_000  # characters of one text field; a screen shows one line of it
 
@@ -53,8 +53,11 @@ EMPTY = State().encode()
 
 
 def decode_state(data: bytes | None) -> State:
-    """Read back what `State.encode` wrote; fields that a newer version added are left out."""
-    stored = payloads.parse(data) if data else {}
+    """Read back what `State.encode` wrote; fields that a newer version added are left out, and what cannot be read."""
+    try:
+        stored = payloads.parse(data) if data else {}
+    except BadJson:
+        stored = {}
     known = stored if isinstance(stored, dict) else {}
     return State(**{name: known[name] for name in STATE_FIELDS if name in known})
 

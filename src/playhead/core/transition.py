@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from playhead.core.cursor import Cursor, check_tag
 from playhead.core.event import Entry, Event, Fact
-from playhead.core.ids import Feed, check_whole
+from playhead.core.ids import Feed, check_whole, published_place
 from playhead.core.run import Status
 from playhead.core.snapshot import EMPTY, Snapshot
 
@@ -94,6 +94,7 @@ class Opening:
     started_at: int | None
     state: bytes | None
     at: int
+    seen_tag: str | None = None  # the tag that its newest entry had: opened only if it is still the newest
 
     def __post_init__(self) -> None:
         check_whole(self.seen, self.epoch, self.rev, self.token, self.at)
@@ -163,6 +164,17 @@ class NeedsRebuild:
 Reply = Applied | Already | WrongEpoch | Stale | StaleVersion | Behind | Gap | Final | NeedsRebuild
 
 
+def carried(fact: Fact, marks: Marks, tags: Sequence[str]) -> Publish:
+    """What an ended attempt published before this fact, to be sent for it to a projection that stands here.
+
+    What came before is in the projection, or the store went back; unless nothing of the attempt is, as after a rebuild.
+    """
+    token, first_n = published_place(fact.lacking[0].id)
+    rebuilt = marks.token == token and marks.n == 0
+    guard = Guard(marks.epoch, token, fact.rev - 1, acked_n=0 if rebuilt else first_n - 1)
+    return Publish(fact.feed, guard, first_n, fact.lacking, tuple(tags), None, 0, fact.at)
+
+
 def judge_publish(marks: Marks | None, write: Publish) -> Reply | None:
     """The first reason not to apply this write, or None to apply it. `Already` here lacks the cursor."""
     refused = judge_guard(marks, write.guard)
@@ -213,7 +225,8 @@ def judge_fact(marks: Marks | None, epoch: int, fact: Fact) -> Reply | None:
 def judge_opening(marks: Marks | None, opening: Opening) -> Reply | None:
     """None to open: what the rebuilder saw still stands, and its epoch is a newer one."""
     standing = marks.epoch if marks else 0
-    if standing != opening.seen or standing >= opening.epoch:
+    moved = marks is not None and opening.seen_tag not in (marks.tag, None)
+    if standing != opening.seen or standing >= opening.epoch or moved:
         return WrongEpoch(standing)
     return None
 

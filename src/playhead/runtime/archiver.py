@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 from playhead.core.event import Event
 from playhead.core.ids import Feed, run_feed
 from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore
+from playhead.runtime.turns import Turns
 
 _log = logging.getLogger("playhead.archiver")
 _PAGE = 500
@@ -18,11 +19,12 @@ _FEEDS = 200  # of one round
 
 
 class Archiver:
-    """Repeatable at any moment: the archive takes an event once, by its id."""
+    """Repeatable at any moment: the archive takes an event once, by its id. One at a time for each feed in this
+    process, so that the archive's order is the timeline's."""
 
     def __init__(self, record: RunStore, archive: Archive, live: ProjectionStore, clock: Clock, *, every: float = 0.5):
         self._record, self._archive, self._live, self._clock, self._every = record, archive, live, clock, every
-        self._busy: dict[Feed, asyncio.Lock] = {}
+        self._turns = Turns()
 
     async def keep_archiving(self) -> None:
         while True:
@@ -35,45 +37,60 @@ class Archiver:
                 await self._clock.sleep(self._every)
 
     async def round(self) -> bool:
-        """Archive what is waiting, up to a bound; whether there may be more."""
+        """Archive what is waiting, up to a bound; whether there may be more. Raises StoreUnavailable."""
         feeds = await self._live.unarchived(_FEEDS)
+        sound = True
         for feed in feeds:
-            await self.feed(feed)
-        return len(feeds) == _FEEDS
+            try:
+                await self.feed(feed)
+            except StoreUnavailable:
+                raise
+            except Exception:
+                # One feed that cannot be read must not keep the others waiting behind it.
+                _log.exception("%s cannot be archived", feed.key)
+                sound = False
+        return sound and len(feeds) == _FEEDS
 
     async def run(self, run_id: str) -> None:
         await self.feed(run_feed(run_id))
 
     async def feed(self, feed: Feed) -> None:
-        """Archive this feed up to its tip. One at a time in this process, so that the order is the timeline's."""
-        lock = self._busy.setdefault(feed, asyncio.Lock())
-        try:
-            async with lock:
-                while await self._page(feed):
-                    pass
-        finally:
-            if not lock.locked():
-                self._busy.pop(feed, None)
+        """Archive this feed up to its tip."""
+        async with self.alone(feed):
+            await self._timeline(feed)
 
-    async def keep(self, run: Run, lacking: Sequence[Event]) -> None:
-        """Archive events that never came to the timeline, behind the facts that the record knows."""
-        await self.facts(run)
-        await self._archive.append(run_feed(run.id), [(event, 0) for event in lacking])
+    async def save(self, run: Run) -> None:
+        """Archive all that there is of the run, before its timeline is emptied or when it will never have one.
 
-    async def facts(self, run: Run) -> None:
-        """Archive the run's facts from the record, before its timeline is emptied: a lost one may have held them."""
-        page = await self._record.facts(run_feed(run.id), 0)
-        if page is not None:
-            known = [(fact.event, 0) for fact in page.facts if fact.rev <= run.rev]
-            await self._archive.append(run_feed(run.id), known)
+        The timeline comes first: what it lacks of the record's facts is newer than its tip, or was lost with it.
+        """
+        feed = run_feed(run.id)
+        async with self.alone(feed):
+            await self._timeline(feed)
+            async for known in self._facts(feed, run.rev):
+                await self._archive.append(feed, known)
 
-    async def _page(self, feed: Feed) -> bool:
-        marks = (await self._live.stand([feed])).get(feed)
-        if marks is None or marks.archived >= marks.position:
-            return False
-        view = await self._live.read(feed, after=marks.archived, limit=_PAGE)
-        if view is None or view.marks.epoch != marks.epoch or not view.entries:
-            return False
-        await self._archive.append(feed, [(entry.event, entry.version) for entry in view.entries])
-        await self._live.archived(feed, marks.epoch, view.entries[-1].position)
-        return view.entries[-1].position < view.marks.position
+    def alone(self, feed: Feed) -> AbstractAsyncContextManager[None]:
+        """Nothing of this feed is archived by this process meanwhile, but by whoever holds this."""
+        return self._turns.of(feed.key)
+
+    async def _facts(self, feed: Feed, last: int) -> AsyncIterator[list[tuple[Event, int]]]:
+        """The record's facts up to this rev with what they take along, in pages."""
+        rev = 0
+        while rev < last and (page := await self._record.facts(feed, rev, _PAGE)) is not None and page.facts:
+            facts = [fact for fact in page.facts if fact.rev <= last]
+            yield [(event, 0) for fact in facts for event in (*fact.lacking, fact.event)]
+            rev = page.facts[-1].rev
+
+    async def _timeline(self, feed: Feed) -> None:
+        while True:
+            marks = (await self._live.stand([feed])).get(feed)
+            if marks is None or marks.archived >= marks.position:
+                return
+            view = await self._live.read(feed, after=marks.archived, limit=_PAGE)
+            if view is None or view.marks.epoch != marks.epoch or not view.entries:
+                return
+            await self._archive.append(feed, [(entry.event, entry.version) for entry in view.entries])
+            await self._live.archived(feed, marks.epoch, view.entries[-1].position)
+            if view.entries[-1].position >= view.marks.position:
+                return

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
 from playhead.core import payload as payloads
 from playhead.core.event import Event
-from playhead.core.ids import EVERY_TENANT, uuid7
+from playhead.core.ids import EVERY_TENANT, run_feed, uuid7
 from playhead.core.interrupt import Interrupt, Question
 from playhead.core.redaction import Redactor
 from playhead.core.run import Failure, Outcome, Run, Status
@@ -21,7 +21,7 @@ from playhead.errors import AttemptLost, PayloadTooLarge, PlayheadError, RunCanc
 from playhead.interfaces import Clock, RunStore
 from playhead.runtime.projector import Projector, quietly
 from playhead.runtime.publisher import Publisher
-from playhead.runtime.waiters import Waiters
+from playhead.runtime.waiters import Waiters, woken
 
 _T = TypeVar("_T")
 _log = logging.getLogger("playhead.attempt")
@@ -36,6 +36,7 @@ class Stop(StrEnum):
     CANCEL = "cancel"
     LOST = "lost"
     DRAIN = "drain"
+    FAULT = "fault"  # of ours: it cannot be shown any more
 
 
 class LiveAttempt:
@@ -51,21 +52,21 @@ class LiveAttempt:
         waiters: Waiters,
         clock: Clock,
         redactor: Redactor,
-        make_publisher: Callable[[Run, State, Callable[[], None]], Publisher],
-        keep: Callable[[Run, Sequence[Event]], Awaitable[None]],
+        make_publisher: Callable[[Run, State, Callable[[BaseException | None], None]], Publisher],
         max_result: int = 8 << 20,
     ) -> None:
         self.run = run
         self._record, self._projector, self._waiters, self._clock = record, projector, waiters, clock
-        self._redactor, self._max_result, self._keep = redactor, max_result, keep
+        self._redactor, self._max_result = redactor, max_result
         before = decode_state(run.state)
         # A new attempt starts its work over; what names the run stays.
         state = State(title=before.title or title, subtitle=before.subtitle)
-        self.publisher = make_publisher(run, state, lambda: self.stop(Stop.LOST))
+        self.publisher = make_publisher(run, state, lambda error: self.stop(Stop.FAULT if error else Stop.LOST))
         self._stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
-        self._calls: dict[str, Any] = {}  # tool calls begun and not ended
+        self._calls: dict[str, None] = {}  # tool calls begun and not ended, in their order
         self.result: object = None  # what a block that claimed its run itself wants recorded
         self.waiting = False  # for a person
+        self.lost = False  # as far as this process knows
         self.ended = False
         self.on_wait: Callable[[], None] = lambda: None  # called when `waiting` changes
         self.on_stop: Callable[[Stop], None] = lambda why: None
@@ -86,6 +87,7 @@ class LiveAttempt:
     def stop(self, why: Stop) -> None:
         """Ask the agent to stop; the first reason counts, but nothing outranks the fence."""
         if why is Stop.LOST:
+            self.lost = True
             self.publisher.shut()
         if not self._stopped.done():
             self._stopped.set_result(why)
@@ -94,7 +96,7 @@ class LiveAttempt:
 
     def check(self) -> None:
         """Raise RunCancelled or AttemptLost if the agent should stop."""
-        if self.publisher.closed or self.stopping is Stop.LOST:
+        if self.publisher.closed:
             raise AttemptLost(run_id=self.run.id, token=self.run.token)
         if self.stopping is not None:
             raise RunCancelled(run_id=self.run.id, why=self.stopping.value)
@@ -112,7 +114,7 @@ class LiveAttempt:
         await self.publisher.event(name, payload, changes)
         call = payload.get("call_id") if isinstance(payload, Mapping) else None
         if isinstance(call, str) and name == "tool_call_started":
-            self._calls[call] = payload
+            self._calls[call] = None
         elif isinstance(call, str) and name == "tool_executed":
             self._calls.pop(call, None)
 
@@ -131,31 +133,35 @@ class LiveAttempt:
         question = Question(key, kind, payloads.bounded(self._redactor.value(payload)), deadline)
         await self.publisher.flush()  # an attempt's publishes come before its facts (law 3)
         new_id = uuid7(self._clock.wall_ms(), self._clock.random(10))
-        asked = await self._surely(
-            lambda: self._record.ask(self.run.id, self.run.token, question, new_id, self.publisher.state())
-        )
-        await self._after_fact()
-        self._set_waiting(asked.open)
-        try:
-            while asked.open:
-                await self._waiters.wait(self.run.id, _LOOK_AGAIN)
-                self.check()
-                asked = await self._surely(partial(self._look, asked))
-        finally:
-            self._set_waiting(False)
+        # From before it is asked: the answer may be there as soon as the question is.
+        with self._waiters.listening(self.run.id) as event:
+            asked = await self._surely(
+                lambda: self._record.ask(self.run.id, self.run.token, question, new_id, self.publisher.state())
+            )
+            await self._after_fact()
+            self._set_waiting(asked.open)
+            try:
+                while asked.open:
+                    await woken(event, _LOOK_AGAIN)
+                    event.clear()
+                    self.check()
+                    asked = await self._surely(partial(self._look, asked.id))
+            finally:
+                self._set_waiting(False)
         await self._after_fact()
         return asked
 
     async def finish(self, outcome: Outcome) -> Run | None:
         """End the attempt: open text and tool calls are closed, all is sent, then the record decides.
 
+        What the live store, being away, did not take goes into the record with the end, which brings it along.
         The run as it ended, or None if it was not this attempt's to end any more. Waits out an unavailable record
         for as long as the attempt is not told that it is lost.
         """
         if self.ended:
             return None
         try:
-            await self._close_up(outcome)
+            lacking = await self._close_up(outcome)
             # Only now: of a part that was open, the end is held back until it is known to be no secret.
             said = self._partial() if outcome.status is not Status.SUCCEEDED else None
             ending = Outcome(
@@ -165,6 +171,7 @@ class LiveAttempt:
                 self.publisher.state(),
                 said,
                 outcome.released,
+                lacking,
             )
             return await self._surely(lambda: self._record.finish(self.run.id, self.run.token, ending), final=True)
         except (AttemptLost, RunFinal) as error:
@@ -192,11 +199,17 @@ class LiveAttempt:
         safe = self._redactor.value(payloads.well_formed(words))
         return Outcome(Status.FAILED, failure=Failure(code, str(safe)[:_MESSAGE]))
 
+    def broken(self) -> Outcome:
+        """The outcome where a fault of ours ended the attempt: the log has the rest."""
+        words = "playhead failed while it worked on this run."
+        return Outcome(Status.FAILED, failure=Failure("internal_error", words))
+
     def trace(self, error: BaseException) -> str:
         """Where an agent failed, for the log: its words, and the lines of its code, may hold a secret."""
         return str(self._redactor.value(payloads.well_formed("".join(traceback.format_exception(error)))))
 
-    async def _close_up(self, outcome: Outcome) -> None:
+    async def _close_up(self, outcome: Outcome) -> tuple[Event, ...]:
+        """Say the last words; the events that the projection still lacks."""
         state = "interrupted" if outcome.failure is None else "failed"
         try:
             for call in list(self._calls):
@@ -205,18 +218,22 @@ class LiveAttempt:
                 self.publisher.close_parts()
                 self.publisher.set_state({"current_step": None, "next_action": None})
             lacking = await self.publisher.settle()
-            if lacking and not self.publisher.closed:
-                await self._surely(lambda: self._keep(self.run, lacking), final=True)
         except AttemptLost:
-            pass  # the projection refuses us; whether the run is ours to end, the record says
+            return ()  # the projection refuses us; whether the run is ours to end, the record says
+        if (epoch := self.publisher.holed) is not None:
+            # Its timeline lacks events that are nowhere: under a new epoch it does not count as whole.
+            await self._surely(lambda: self._record.mint_epoch(run_feed(self.run.id), epoch), final=True)
+        return tuple(lacking)
 
     def _partial(self) -> bytes | None:
         text = self.publisher.parts.said()
         return payloads.encode([{"part": part, "text": said} for part, said in text.items()]) if text else None
 
-    async def _look(self, asked: Interrupt) -> Interrupt:
-        everything = await self._record.interrupts(EVERY_TENANT, self.run.id, open_only=False)
-        return next((one for one in everything if one.id == asked.id), asked)
+    async def _look(self, interrupt_id: str) -> Interrupt:
+        found = await self._record.interrupt(EVERY_TENANT, interrupt_id)
+        if found is None:
+            raise AttemptLost(run_id=self.run.id, token=self.run.token)
+        return found
 
     async def _after_fact(self) -> None:
         try:
@@ -232,7 +249,7 @@ class LiveAttempt:
             try:
                 return await act()
             except StoreUnavailable:
-                if self.publisher.closed:
+                if self.lost:
                     raise AttemptLost(run_id=self.run.id, token=self.run.token) from None
                 if not final:
                     self.check()

@@ -15,7 +15,7 @@ _log = logging.getLogger("playhead.attempts")
 
 
 class Attempts:
-    """Register an attempt before its agent code runs, and let it go when it has ended."""
+    """Register an attempt before anything is awaited for it, and let it go when it has ended."""
 
     def __init__(
         self,
@@ -38,15 +38,14 @@ class Attempts:
     def of(self, run_id: str) -> LiveAttempt | None:
         return next((one for one in self._attempts.values() if one.run.id == run_id), None)
 
-    async def begin(self, run: Run) -> LiveAttempt:
-        """Take up an attempt that the record gave to this process."""
+    def take_up(self, run: Run) -> LiveAttempt:
+        """Take up an attempt that the record gave to this process; its `begin` comes next."""
         attempt = self._make(run)
         if run.cancel_requested_at is not None:
             attempt.stop(Stop.CANCEL)
         self._attempts[attempt.key] = attempt
         self._projector.sources[run.id] = attempt.publisher
         self._hold()
-        await attempt.begin()
         return attempt
 
     def end(self, attempt: LiveAttempt) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from playhead.core import payload as payloads
 from playhead.core import repair
 from playhead.core.cursor import Cursor
-from playhead.core.ids import Feed, run_feed
+from playhead.core.ids import run_feed
 from playhead.core.run import Run
 from playhead.core.text import TextPart
 from playhead.errors import NotFound, StoreUnavailable
@@ -75,6 +75,8 @@ class Screens:
         except (StoreUnavailable, TimeoutError):
             degraded, view = StoreUnavailable.code, None
         shown = await self._page(run, view, limit)
+        if degraded and not await self._archived_whole(run):
+            shown = replace(shown, complete=False)  # the archive follows behind a timeline that cannot be seen
         # After the view: a question that the cursor is past must be here.
         asked = await self._record.interrupts(run.tenant, run.id)
         body = b"".join(
@@ -144,7 +146,7 @@ class Screens:
         return found
 
     async def _page(self, run: Run, view: View | None, limit: int) -> Page:
-        feed: Feed = run_feed(run.id)
+        feed = run_feed(run.id)
         last = None
         if view is None and run.status.final:
             event = final_event(run)
@@ -162,10 +164,6 @@ class Screens:
             return False
         newest = await self._archive.read(run_feed(run.id), None, 1)
         return bool(newest) and newest[-1][0].id == final_event(run).id
-
-
-def _text(part: TextPart) -> bytes:
-    return text_document(part.part, part.token, 0, part.data, part.final, part.truncated)
 
 
 def _timeline(shown: Page, limit: int) -> bytes:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from playhead.core.ids import EVERY_TENANT, Feed
+from playhead.errors import StoreUnavailable
 from playhead.interfaces import Clock, RunStore
+
+_T = TypeVar("_T")
+_log = logging.getLogger("playhead.disconnect")
+_RETRY = 1.0  # seconds between two tries of a record that does not answer
 
 
 class DisconnectPolicy:
@@ -36,10 +43,21 @@ class DisconnectPolicy:
 
     async def _wait(self, feed: Feed) -> None:
         try:
-            run = await self._record.get(EVERY_TENANT, feed.id)
+            run = await self._surely(lambda: self._record.get(EVERY_TENANT, feed.id))
             if run is not None and not run.status.final and run.policy.cancel_after is not None:
                 await self._clock.sleep(run.policy.cancel_after)
-                await self._cancel(run.id)
+                await self._surely(lambda: self._cancel(feed.id))
+        except Exception:
+            # Nobody waits for this task: what went wrong is told here or never.
+            _log.exception("%s could not be cancelled after its last viewer left", feed.key)
         finally:
             if self._leaving.get(feed) is asyncio.current_task():
                 del self._leaving[feed]
+
+    async def _surely(self, act: Callable[[], Awaitable[_T]]) -> _T:
+        """The policy holds for as long as nobody came back, however long the record takes to answer."""
+        while True:
+            try:
+                return await act()
+            except StoreUnavailable:
+                await self._clock.sleep(_RETRY)

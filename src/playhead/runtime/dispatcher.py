@@ -10,20 +10,22 @@ from typing import Any
 from playhead.core import payload as payloads
 from playhead.core.event import Fact
 from playhead.core.ids import Feed
-from playhead.errors import StoreUnavailable
+from playhead.errors import BadJson, StoreUnavailable
 from playhead.interfaces import Clock, RunStore
+from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.listeners")
 _TRIES = 3
-_DEPTH = payloads.MAX_DEPTH + 8  # a payload of the greatest depth, in its envelope
 _MOST = 100  # facts taken up at once
+_BUSY = 1_000  # facts that are told at once; others wait for their turn
+_LAST = 1.0  # seconds for a listener to stop once it is cancelled
 
 Listener = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Dispatcher:
     """A fact counts as heard when each of its listeners has returned, or has failed three times. Until then a
-    restart tells it again. A slow listener holds up only its own fact."""
+    restart tells it again. A slow listener holds up only its own fact, until 1,000 wait for it."""
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Dispatcher:
         self._every, self._patience = every, patience
         self._wake = asyncio.Event()
         self._telling: dict[tuple[Feed, int], asyncio.Task[None]] = {}
+        self._told: set[tuple[Feed, int]] = set()  # and not noted in the record yet
 
     def wake(self) -> None:
         self._wake.set()
@@ -49,38 +52,53 @@ class Dispatcher:
                 await self.round()
             except StoreUnavailable as error:
                 _log.warning("listeners wait for the store: %s", error)
-            try:
-                await asyncio.wait_for(self._wake.wait(), self._every)
-            except TimeoutError:
-                pass
+            await woken(self._wake, self._every)
 
     async def round(self) -> None:
         """Take up what nobody has heard yet."""
-        for fact in await self._record.unheard(sorted(self._listeners), _MOST + len(self._telling)):
+        room = min(_MOST, _BUSY - len(self._telling))
+        if room <= 0:
+            return
+        for fact in await self._record.unheard(sorted(self._listeners), room + len(self._telling)):
             key = (fact.feed, fact.rev)
             if key not in self._telling:
-                self._telling[key] = asyncio.get_running_loop().create_task(self._tell_all(key, fact))
+                self._telling[key] = asyncio.get_running_loop().create_task(self._hear(key, fact))
 
     async def drain(self, grace: float) -> None:
-        """Take up the last facts and wait for the listeners that run."""
+        """Take up the last facts and wait for the listeners that run; those that run on are told again later."""
         if self._listeners:
             try:
                 await self.round()
             except StoreUnavailable:
                 pass  # they are told after the next start
         if self._telling:
-            await asyncio.wait(list(self._telling.values()), timeout=grace)
+            _, late = await asyncio.wait(self._telling.values(), timeout=grace)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=_LAST)
 
-    async def _tell_all(self, key: tuple[Feed, int], fact: Fact) -> None:
+    async def _hear(self, key: tuple[Feed, int], fact: Fact) -> None:
         try:
-            event = payloads.parse(fact.event.body, depth=_DEPTH)
-            assert isinstance(event, dict)
-            await asyncio.gather(*(self._tell(one, event) for one in self._listeners[fact.event.type]))
+            if key not in self._told:
+                await self._tell_all(fact)
+                self._told.add(key)  # a record that cannot note it now is no reason to tell it again
             await self._record.heard([key])
+            self._told.discard(key)
         except StoreUnavailable:
-            pass  # told again: at least once
+            pass  # noted later
+        except Exception:
+            _log.exception("that listeners heard %s could not be noted", fact.event.id)
         finally:
             del self._telling[key]
+
+    async def _tell_all(self, fact: Fact) -> None:
+        try:
+            event = payloads.parse(fact.event.body, depth=payloads.DOCUMENT_DEPTH)
+        except BadJson as error:
+            _log.error("listeners cannot hear %s, which cannot be read: %s", fact.event.id, error)
+            return
+        await asyncio.gather(*(self._tell(one, event) for one in self._listeners[fact.event.type]))
 
     async def _tell(self, listener: Listener, event: dict[str, Any]) -> None:
         for again in range(1, _TRIES + 1):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from playhead.core import payload as payloads
 from playhead.core import request
-from playhead.core.event import Event
-from playhead.core.ids import EVERY_TENANT, Feed, is_id, run_feed, uuid7
+from playhead.core.ids import EVERY_TENANT, is_id, run_feed, uuid7
 from playhead.core.interrupt import Interrupt
 from playhead.core.redaction import Redactor
 from playhead.core.run import NewRun, Run, Status
@@ -73,7 +72,7 @@ class Engine:
         self.projector = Projector(ports.record, ports.live, clock)
         self.archiver = Archiver(ports.record, ports.archive, ports.live, clock)
         if self.options.archive != "off":
-            self.projector.before_open = self.archiver.facts
+            self.projector.before_empty = self.archiver.save
         self.waiters = Waiters()
         self.attempts = Attempts(self.projector, clock, make=self._make_attempt, sweep=self.options.sweep)
         self.worker = Worker(
@@ -123,8 +122,14 @@ class Engine:
         )
         self.screens = Screens(ports.record, ports.archive, ports.live, ports.texts, self.projector)
         self._loops: list[asyncio.Task[None]] = []
+        self._drain: asyncio.Task[None] | None = None
         self.ready = False
         self.draining = False
+
+    @property
+    def unreadable(self) -> int:
+        """How often a stored event that cannot be read any more was told as a placeholder."""
+        return self.ports.live.unreadable + self.ports.archive.unreadable
 
     # Its life.
 
@@ -146,27 +151,39 @@ class Engine:
         self.ready = True
 
     async def drain(self) -> None:
-        """Stop taking work and viewers, end what runs within its grace, and give everything back. Repeatable."""
-        if self.draining:
-            return
-        self.ready, self.draining = False, True
-        await self.disconnect.close()
+        """Stop taking work and viewers, end what runs within its grace, and give everything back. Repeatable: whoever
+        asks later returns when it is done, too, and who does not wait for that changes nothing."""
+        if self._drain is None:
+            self.ready, self.draining = False, True
+            self._drain = asyncio.get_running_loop().create_task(self._drain_all(), name="playhead-drain")
+        await asyncio.shield(self._drain)
+
+    async def _drain_all(self) -> None:
+        window, grace = self.options.drain_window, self.options.drain_grace
+        await self._surely(self.disconnect.close)
         await asyncio.gather(
-            self.hub.drain(self.options.drain_window),
-            self.worker.drain(self.options.drain_grace),
-            self.claims.drain(self.options.drain_grace),
+            self._surely(lambda: self.hub.drain(window)),
+            self._surely(lambda: self.worker.drain(grace)),
+            self._surely(lambda: self.claims.drain(grace)),
         )
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        await self.dispatcher.drain(2.0)
-        await self.reconciler.round()
+        await self._surely(lambda: self.dispatcher.drain(2.0))
+        await self._surely(self.reconciler.round)
         if self.options.archive != "off":
-            try:
-                await self.archiver.round()
-            except StoreUnavailable:
-                pass  # what is left is archived after the next start
-        await self.heartbeat.stop()
+            await self._surely(self.archiver.round)
+        await self._surely(self.heartbeat.stop)
+        self.attempts.on_silence()  # whoever is left here has no lease any more
+
+    async def _surely(self, step: Callable[[], Awaitable[object]]) -> None:
+        """A step of the drain: one that fails must not keep the next from their turn."""
+        try:
+            await step()
+        except StoreUnavailable:
+            pass  # what it left is settled after the next start
+        except Exception:
+            _log.exception("a step of the drain failed; the next start settles what it left")
 
     # What is asked of it.
 
@@ -276,10 +293,14 @@ class Engine:
         return await self.ports.record.interrupts(tenant, run_id)
 
     async def delete(self, tenant: str, run_id: str) -> None:
-        """Erase an ended run: record, archive, projection. Raises NotFound, RunNotFree."""
+        """Erase an ended run: projection, record, archive. Raises NotFound, RunNotFree."""
         run = await self.run(tenant, run_id)
-        await self.ports.record.delete(tenant, run_id)
-        await self.ports.live.drop(Feed("run", run.id))
+        feed = run_feed(run.id)
+        # Nothing is left to be archived once it is gone: what came to the archive later would stay there for good.
+        async with self.archiver.alone(feed):
+            if run.status.final:
+                await self.ports.live.drop(feed)
+            await self.ports.record.delete(tenant, run_id)
 
     async def bootstrap(self, run: Run, limit: int = 50) -> bytes:
         """The whole screen of a run, as JSON."""
@@ -300,7 +321,7 @@ class Engine:
     def _make_attempt(self, run: Run) -> LiveAttempt:
         found = self.agents.get(run.agent)
 
-        def make_publisher(run: Run, state: State, lost: Callable[[], None]) -> Publisher:
+        def make_publisher(run: Run, state: State, lost: Callable[[BaseException | None], None]) -> Publisher:
             return Publisher(
                 run,
                 state,
@@ -329,17 +350,8 @@ class Engine:
             clock=self.clock,
             redactor=self._redactor,
             make_publisher=make_publisher,
-            keep=self._keep,
             max_result=self.options.max_result,
         )
-
-    async def _keep(self, run: Run, lacking: Sequence[Event]) -> None:
-        """Archive the events that the live store does not take. Its timeline lacks them and must not count as whole:
-        under a new epoch it will be rebuilt, or dropped if the run has ended."""
-        now = await self.ports.record.get(EVERY_TENANT, run.id) or run
-        minted = await self.ports.record.mint_epoch(run_feed(run.id), now.epoch)
-        if self.options.archive != "off":
-            await self.archiver.keep(minted or now, lacking)
 
     async def _committed(self, run_id: str) -> None:
         self._changed(run_id)

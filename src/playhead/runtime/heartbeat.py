@@ -6,9 +6,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Beat, Clock, RunStore
+from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.heartbeat")
 
@@ -36,6 +38,7 @@ class Heartbeat:
         self._every, self._lease, self._lost_after = every, lease, lost_after
         self.held: frozenset[tuple[str, int]] = frozenset()
         self.answered = clock.steady()
+        self._stopping = False
         self._stop: asyncio.Event | None = None
         self._beating: asyncio.AbstractEventLoop | None = None
         self._home: asyncio.AbstractEventLoop | None = None
@@ -50,8 +53,10 @@ class Heartbeat:
 
     async def stop(self) -> None:
         """Stop beating and end the lease."""
+        self._stopping = True  # for a thread that has no loop yet
         if self._beating is not None and self._stop is not None:
-            self._beating.call_soon_threadsafe(self._stop.set)
+            with suppress(RuntimeError):  # its loop has ended
+                self._beating.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, 5.0)
         try:
@@ -70,25 +75,23 @@ class Heartbeat:
         asyncio.run(self._keep_beating())
 
     async def _keep_beating(self) -> None:
-        self._beating, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        while not self._stop.is_set():
-            try:
-                await asyncio.wait_for(self._stop.wait(), self._every)
-            except TimeoutError:
-                pass
-            if self._stop.is_set():
+        self._stop, self._beating = asyncio.Event(), asyncio.get_running_loop()
+        while not self._stopping:
+            await woken(self._stop, self._every)
+            if self._stopping:
                 return
             try:
                 await asyncio.wait_for(self.beat(), self._lease)
             except (StoreUnavailable, TimeoutError) as error:
                 _log.warning("no answer to a beat: %s", error)
-                if self._clock.steady() - self.answered > self._lost_after:
-                    self._tell(self._on_silence)
+            except Exception:
+                # Whatever it is: without this thread every run of this process would be taken for lost.
+                _log.exception("a beat failed")
+            if self._clock.steady() - self.answered > self._lost_after:
+                self._tell(self._on_silence)
 
     def _tell(self, callback: Callable[..., None], *args: object) -> None:
         if self._home is None or self._home.is_closed():
             return
-        try:
+        with suppress(RuntimeError):  # the loop closed in between: nobody is left to be told
             self._home.call_soon_threadsafe(callback, *args)
-        except RuntimeError:
-            pass  # the loop closed in between: nobody is left to be told

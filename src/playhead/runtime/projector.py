@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from playhead.core import cursor, repair
 from playhead.core.ids import Feed, run_feed
 from playhead.core.repair import Repair
 from playhead.core.run import Run
-from playhead.core.transition import Already, Applied, Final, Marks, Opening
+from playhead.core.transition import Already, Applied, Final, Marks, NeedsRebuild, Opening, carried
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Clock, FactPage, ProjectionStore, RunStore
+from playhead.runtime.turns import Turns
 
+_log = logging.getLogger("playhead.projector")
 _ROUNDS = 12  # each ends in agreement unless somebody else writes, or mints, meanwhile
 _MINT_WAIT = 0.25  # seconds between two looks while another rebuilder's epoch is young
 
@@ -42,12 +44,12 @@ class Projector:
         self._live = live
         self._clock = clock
         self._rebuilds = asyncio.Semaphore(rebuilds)
-        self._busy: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._turns = Turns()  # the store's own guards hold against other processes
         self._settling: dict[Feed, tuple[int, int]] = {}
         self.sources: dict[str, Source] = {}  # run id → its live attempt in this process
         # Called with a run before its timeline is emptied, or when it will never have one, so that the archive can
-        # take its facts first.
-        self.before_open: Callable[[Run], Awaitable[None]] | None = None
+        # take first what there is.
+        self.before_empty: Callable[[Run], Awaitable[None]] | None = None
         self.statistics = {"projected": 0, "rebuilt": 0, "dropped": 0}
 
     async def begin(self, run: Run) -> None:
@@ -55,7 +57,7 @@ class Projector:
         opening = Opening(
             run_feed(run.id), 0, run.epoch, self.tag(), 0, 0, run.status, None, run.state, self._clock.wall_ms()
         )
-        async with self._alone(run.id):
+        async with self._turns.of(run.id):
             await self._live.open(opening)
         await self.bring(run.id)
 
@@ -67,7 +69,7 @@ class Projector:
         returns, unless `resend` is off (the attempt itself calls so). None: there is no such run.
         Raises StoreUnavailable.
         """
-        async with self._alone(run_id):
+        async with self._turns.of(run_id):
             run, reopened = await self._agree(run_feed(run_id), rebuild, wait)
         if reopened and resend and run is not None and (source := self.sources.get(run_id)):
             await source.resend()
@@ -88,7 +90,7 @@ class Projector:
         reopened = False
         run: Run | None = None
         for _ in range(_ROUNDS):
-            marks = (await self._live.stand([feed])).get(feed)
+            marks = await self._marks(feed)
             page = await self._record.facts(feed, marks.rev if marks else 0)
             if page is None:
                 await self._live.drop(feed)
@@ -101,41 +103,62 @@ class Projector:
                         await self._before_empty(run)
                     self._settling[feed] = (run.epoch, run.rev)
                     return run, reopened
-                case Repair.DROP:
-                    await self._before_empty(run)
-                    await self._live.drop(feed, marks.epoch if marks else None)
-                    self.statistics["dropped"] += 1
-                case Repair.PROJECT if not rebuild:
-                    await self._project(page)
-                case Repair.PROJECT if run.status.final:
-                    await self._project(page)
+                case Repair.DROP if marks is not None:
+                    await self._drop(run, marks)
+                case Repair.PROJECT if marks is not None and (run.status.final or not rebuild):
+                    if await self._project(page, marks):
+                        continue
+                    if run.status.final:
+                        await self._drop(run, marks)
+                    else:
+                        rebuild = True
                 case _:
-                    if await self._rebuild(feed, marks, wait):
+                    if await self._rebuild(feed, marks.epoch if marks else 0, wait):
                         reopened, rebuild = True, False
                     elif not wait:
                         return run, reopened
         return run, reopened
 
-    async def _project(self, page: FactPage) -> None:
+    async def _project(self, page: FactPage, marks: Marks) -> bool:
+        """Project these facts, as far as nobody else moves the projection; False if it turns out to have gone back."""
         for fact in page.facts:
+            if fact.lacking:
+                write = carried(fact, marks, [self.tag() for _ in fact.lacking])
+                reply = await self._live.publish(write)
+                if not isinstance(reply, Applied | Already):
+                    return not isinstance(reply, NeedsRebuild)
             reply = await self._live.fact(page.run.epoch, fact, self.tag())
             if not isinstance(reply, Applied | Already | Final):
-                return  # somebody else moved it: look again
+                return True
             self.statistics["projected"] += isinstance(reply, Applied)
+        return True
 
-    async def _rebuild(self, feed: Feed, marks: Marks | None, wait: bool) -> bool:
-        seen = marks.epoch if marks else 0
+    async def _drop(self, run: Run, marks: Marks) -> None:
+        await self._before_empty(run)
+        await self._live.drop(run_feed(run.id), marks.epoch)
+        self.statistics["dropped"] += 1
+
+    async def _rebuild(self, feed: Feed, seen: int, wait: bool) -> bool:
         async with self._rebuilds:
             run = await self._record.mint_epoch(feed, seen)
-            if run is None:
-                if wait:
-                    await self._clock.sleep(_MINT_WAIT)
+            if run is not None:
+                return await self._reopen(feed, seen, run)
+        if wait:
+            await self._clock.sleep(_MINT_WAIT)
+        return False
+
+    async def _reopen(self, feed: Feed, seen: int, run: Run) -> bool:
+        """Replace the projection that has this epoch by what the record says, once the archive has what it held."""
+        source = self.sources.get(feed.id)
+        if source is not None and source.token != run.token:
+            source = None  # overtaken and not aware of it yet: nothing that it holds may be shown any more
+        if source is not None:
+            source.reopened(run.epoch, run.rev)  # now, so that it adds nothing to what is about to be emptied
+        for more in reversed(range(_ROUNDS)):
+            marks = await self._marks(feed)
+            if (marks.epoch if marks else 0) != seen:
                 return False
             await self._before_empty(run)
-            source = self.sources.get(feed.id)
-            if source is not None and source.token != run.token:
-                source = None  # overtaken and not aware of it yet: nothing that it holds may be shown any more
-            state = (source.state() if source else None) or run.state
             opening = Opening(
                 feed,
                 seen,
@@ -145,37 +168,29 @@ class Projector:
                 run.token,
                 run.status,
                 run.started_at,
-                state,
+                (source.state() if source else None) or run.state,
                 self._clock.wall_ms(),
+                marks.tag if marks and more else None,
             )
-            if not isinstance(await self._live.open(opening), Applied):
-                return False
-            self.statistics["rebuilt"] += 1
-            if source is not None:
-                source.reopened(run.epoch, run.rev)
-            return True
+            if isinstance(await self._live.open(opening), Applied):
+                self.statistics["rebuilt"] += 1
+                return True
+        return False
+
+    async def _marks(self, feed: Feed) -> Marks | None:
+        return (await self._live.stand([feed])).get(feed)
 
     async def _before_empty(self, run: Run) -> None:
-        if self.before_open is not None:
-            await self.before_open(run)
-
-    @asynccontextmanager
-    async def _alone(self, run_id: str) -> AsyncIterator[None]:
-        """One repair of a run at a time in this process; the store's own guards hold against others."""
-        lock, users = self._busy.get(run_id, (asyncio.Lock(), 0))
-        self._busy[run_id] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._busy[run_id]
-            if users == 1:
-                del self._busy[run_id]
-            else:
-                self._busy[run_id] = (lock, users - 1)
+        if self.before_empty is not None:
+            await self.before_empty(run)
 
 
 async def quietly(work: Projector, run_id: str) -> None:
     """Bring a run where a failure may wait for the reconciler, which comes by anyway."""
-    with suppress(StoreUnavailable):
+    try:
         await work.bring(run_id)
+    except StoreUnavailable:
+        pass
+    except Exception:
+        # What the record has committed must not look refused because it cannot be shown.
+        _log.exception("run %s cannot be projected", run_id)

@@ -55,7 +55,8 @@ class PublisherOptions:
 
 
 class Publisher:
-    """See the module. Must be used in one event loop. `lost` is called once, when the fence refuses this attempt."""
+    """See the module. Must be used in one event loop. `lost` is called once, when the fence refuses this attempt, or
+    with the error that keeps it from being published."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Publisher:
         projector: Projector,
         clock: Clock,
         redactor: Redactor,
-        lost: Callable[[], None],
+        lost: Callable[[BaseException | None], None],
         archive: Callable[[str], Awaitable[None]] | None = None,
         options: PublisherOptions | None = None,
     ) -> None:
@@ -89,7 +90,7 @@ class Publisher:
         self._urgent = False  # somebody waits for all to be sent: no window counts
         self._flushers: list[asyncio.Future[None]] = []
         self._pause: asyncio.Future[None] | None = None  # before the next look at a store that is down
-        self._hole = False
+        self._hole: int | None = None  # the epoch under which events were dropped
         self.down = False
         self.closed = False  # refused by the fence, or shut
 
@@ -108,7 +109,7 @@ class Publisher:
         full = len(self._backlog.items) > self._options.pending or self._backlog.bytes > self._options.pending_bytes
         if full and self.down:
             self._backlog.drop()
-            self._hole = True
+            self._hole = self._epoch
         self._kick(0)
         if not self.down:
             await asyncio.shield(waiter)
@@ -188,6 +189,11 @@ class Publisher:
             self._flushers.append(waiter)
             await waiter
 
+    @property
+    def holed(self) -> int | None:
+        """The epoch whose timeline lacks events that were dropped, until another one begins."""
+        return self._hole if self._hole == self._epoch else None
+
     async def settle(self) -> list[Event]:
         """Try once more to send all, also to a store that was down; the events that it still lacks."""
         if self.down:
@@ -257,12 +263,13 @@ class Publisher:
             now = loop.time()
             write_due = bool(self._backlog) or (self._state_owed > 0 and not self._state_wait(now))
             parts = [part for part in self.parts.owed() if not self._text_wait(part, now)]
-            if not write_due and not parts and not self._hole:
+            if not write_due and not parts and self.holed is None:
                 return
             try:
-                if self._hole:
-                    await self._projector.bring(self._run_id, rebuild=True, resend=False)
-                    self._hole = False
+                if self.holed is not None:
+                    await self._bring(rebuild=True)
+                    if self.holed is not None:  # what follows would hide it
+                        raise StoreUnavailable("The timeline cannot be rebuilt now.")
                 if write_due:
                     await self._send_events()
                 for part in parts:
@@ -287,7 +294,7 @@ class Publisher:
             # A fault of ours: an attempt that cannot publish must not go on as if it could.
             _log.error("run %s attempt %d cannot publish", self._run_id, self._token, exc_info=error)
             self.shut()
-            self._lost()
+            self._lost(error)
             return
         if self._owes():
             now = asyncio.get_running_loop().time()
@@ -365,17 +372,20 @@ class Publisher:
         match reply:
             case Stale() | Final():
                 self.shut()
-                self._lost()
+                self._lost(None)
             case WrongEpoch(epoch):
                 self.reopened(epoch, self._rev)
             case Behind() | Gap() | NeedsRebuild():
                 # Under our own epoch the projection went back: its marks may agree with the record all the same.
                 back = isinstance(reply, NeedsRebuild) and reply.seen == self._epoch
-                run = await self._projector.bring(self._run_id, rebuild=back, resend=False)
-                if run is None or run.status.final or run.token != self._token:
-                    self.shut()
-                    self._lost()
-                else:
-                    self.knows(run)
+                await self._bring(rebuild=back)
             case _:
                 raise AssertionError(reply)
+
+    async def _bring(self, *, rebuild: bool) -> None:
+        run = await self._projector.bring(self._run_id, rebuild=rebuild, resend=False)
+        if run is None or run.status.final or run.token != self._token:
+            self.shut()
+            self._lost(None)
+        else:
+            self.knows(run)

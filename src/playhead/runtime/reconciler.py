@@ -6,15 +6,18 @@ Every job here may run in every process at once; each asks the record to act onl
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from playhead.core import payload as payloads
 from playhead.core.ids import run_feed
 from playhead.core.run import Run
-from playhead.errors import PlayheadError, StoreUnavailable
+from playhead.errors import StoreUnavailable
 from playhead.interfaces import Clock, ProjectionStore, RunStore, TextChannel
 from playhead.runtime.projector import Projector, quietly
 
+_T = TypeVar("_T")
 _log = logging.getLogger("playhead.reconciler")
 _LIMIT = 500
 _HOUSEKEEPING = 60.0  # seconds between two rounds of expiry and pruning
@@ -40,6 +43,7 @@ class Reconciler:
         self._answered_since = clock.steady()  # since when the record has answered every time
         self._last = clock.steady()
         self._tidied = clock.steady()
+        self._failing: set[str] = set()  # runs, told of already
         self.statistics = {"reaped": 0, "lapsed": 0, "reconciled": 0}
 
     async def keep_reconciling(self) -> None:
@@ -61,14 +65,14 @@ class Reconciler:
             try:
                 await job()
             except StoreUnavailable as error:
-                self._answered_since = self._clock.steady()
                 _log.warning("the store does not answer: %s", error)
-            except PlayheadError as error:
-                _log.error("reconciling failed: %s", error)
+            except Exception:
+                # A fault in one job must not keep the others from their turn.
+                _log.exception("reconciling failed")
 
     async def lapse(self) -> None:
         """Close questions whose deadline has passed."""
-        for run_id in await self._record.lapse(_LIMIT):
+        for run_id in await self._answer(self._record.lapse(_LIMIT)):
             self.statistics["lapsed"] += 1
             await quietly(self._projector, run_id)
             self._on_change(run_id)
@@ -80,12 +84,15 @@ class Reconciler:
         lease ran out is left alone until the record has answered for one whole lease: its beat may be on the way.
         """
         patient = self._clock.steady() - self._answered_since < self._lease
-        for run in await self._record.expired(_LIMIT):
+        for run in await self._answer(self._record.expired(_LIMIT)):
             if patient and run.heartbeat_at is not None:
                 continue
-            lost = await self._record.lose(run.id, run.token, await self._partial(run))
-            if lost is None:
-                continue
+            async with self._alone(run.id):
+                await self._lose(run)
+
+    async def _lose(self, run: Run) -> None:
+        lost = await self._answer(self._record.lose(run.id, run.token, await self._partial(run)))
+        if lost is not None:
             self.statistics["reaped"] += 1
             _log.warning("run %s attempt %d was lost: %s", run.id, run.token, lost.status)
             await quietly(self._projector, run.id)
@@ -93,16 +100,38 @@ class Reconciler:
 
     async def project(self) -> None:
         """Project committed facts that nobody did: their process died, or the projection was away."""
-        for feed in await self._record.outbox(_LIMIT):
+        for feed in await self._answer(self._record.outbox(_LIMIT)):
             self.statistics["reconciled"] += 1
-            await self._projector.bring(feed.id, wait=False)
+            async with self._alone(feed.id):
+                await self._projector.bring(feed.id, wait=False)
 
     async def tidy(self) -> None:
-        """Expire, trim and prune."""
+        """Prune, expire and trim."""
+        await self._record.prune(self._clock.wall_ms() - int(self._outbox_ttl * 1000))
         await self._live.expire()
         for feed in await self._live.aged(_LIMIT):
             await self._live.trim(feed)
-        await self._record.prune(self._clock.wall_ms() - int(self._outbox_ttl * 1000))
+
+    async def _answer(self, asked: Awaitable[_T]) -> _T:
+        """What the record answers. If it does not, the reaper's patience begins anew."""
+        try:
+            return await asked
+        except StoreUnavailable:
+            self._answered_since = self._clock.steady()
+            raise
+
+    @asynccontextmanager
+    async def _alone(self, run_id: str) -> AsyncIterator[None]:
+        """What goes wrong with this run is told once, and keeps nobody else waiting behind it."""
+        try:
+            yield
+            self._failing.discard(run_id)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if run_id not in self._failing:
+                self._failing.add(run_id)
+                _log.exception("run %s cannot be reconciled", run_id)
 
     async def _partial(self, run: Run) -> bytes | None:
         """What a lost attempt had said, as far as the live store still has it.

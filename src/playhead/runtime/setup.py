@@ -12,10 +12,8 @@ from playhead.runtime.hub import HubOptions
 from playhead.runtime.worker import Callee
 
 
-class AgentLike(Callee, Protocol):
-    """An agent as the engine needs it; `playhead.agent` makes them."""
-
-    wall_ms: Callable[[], int]
+class AgentCard(Protocol):
+    """What is told of an agent."""
 
     @property
     def name(self) -> str: ...
@@ -27,6 +25,12 @@ class AgentLike(Callee, Protocol):
     def policy(self) -> Policy: ...
     @property
     def input_schema(self) -> Mapping[str, Any]: ...
+
+
+class AgentLike(AgentCard, Callee, Protocol):
+    """An agent as the engine needs it; `playhead.agent` makes them."""
+
+    wall_ms: Callable[[], int]
 
     def validate(self, given: object) -> bytes: ...
 

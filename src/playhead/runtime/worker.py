@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
-from playhead.core.run import Failure, Outcome, Run, Status
+from playhead.core.run import Failure, Outcome, Status
 from playhead.errors import AttemptLost, PlayheadError, RunCancelled
 from playhead.interfaces import Clock, RunStore
 from playhead.runtime.attempt import LiveAttempt, Stop
 from playhead.runtime.attempts import Attempts
+from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.worker")
 _DRAIN_GRACE = 1.0  # seconds for an agent to stop once the drain's grace is over
@@ -46,10 +48,11 @@ class Worker:
         self._record, self._attempts, self._clock, self._process = record, attempts, clock, process
         self._agents = agents
         self._concurrency, self._poll, self._cancel_grace = concurrency, poll, cancel_grace
-        self._tasks: dict[asyncio.Task[None], LiveAttempt | None] = {}
+        self._tasks: dict[asyncio.Task[None], LiveAttempt] = {}
         self._left_behind: set[asyncio.Task[object]] = set()  # agents that did not stop when asked
         self._wake = asyncio.Event()
         self._accepting = True
+        self._taking = asyncio.Lock()
         self.statistics = {"started": 0, "left_behind": 0}
 
     def wake(self) -> None:
@@ -58,54 +61,55 @@ class Worker:
 
     @property
     def active(self) -> int:
-        return sum(1 for attempt in self._tasks.values() if attempt is None or not attempt.waiting)
+        return sum(1 for attempt in self._tasks.values() if not attempt.waiting)
 
     async def keep_working(self) -> None:
         while True:
             self._wake.clear()
             try:
-                if self._accepting:
-                    await self.take()
+                await self.take()
             except PlayheadError as error:
                 _log.warning("no run could be taken: %s", error)
-            try:
-                await asyncio.wait_for(self._wake.wait(), self._poll)
-            except TimeoutError:
-                pass
+            await woken(self._wake, self._poll)
 
     async def take(self) -> None:
         """Take as many free runs as there is room for."""
         names = [name for name, agent in self._agents.items() if agent.runs_here]
-        room = self._concurrency - self.active
-        if not names or room <= 0:
-            return
-        for run in await self._record.acquire(self._process, names, room):
-            self.statistics["started"] += 1
-            task = asyncio.get_running_loop().create_task(self._work(run), name=f"playhead-run-{run.id}")
-            self._tasks[task] = None  # the loop itself holds tasks weakly
-            task.add_done_callback(self._done)
+        async with self._taking:
+            room = self._concurrency - self.active
+            if not self._accepting or not names or room <= 0:
+                return
+            for run in await self._record.acquire(self._process, names, room):
+                self.statistics["started"] += 1
+                attempt = self._attempts.take_up(run)
+                task = asyncio.get_running_loop().create_task(self._work(attempt), name=f"playhead-run-{run.id}")
+                self._tasks[task] = attempt  # the loop itself holds tasks weakly
+                task.add_done_callback(self._done)
 
     async def drain(self, grace: float) -> None:
         """Take nothing more; give running agents `grace` seconds, then record the rest as interrupted or released."""
         self._accepting = False
-        if self._tasks:
-            working = [task for task, attempt in self._tasks.items() if attempt is None or not attempt.waiting]
-            if working:
-                await asyncio.wait(working, timeout=grace)
-        for attempt in self._tasks.values():
-            if attempt is not None:
-                attempt.stop(Stop.DRAIN)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace), self._taking:
+                pass  # what the record gave out just now is among those that run
+        working = [task for task, attempt in self._tasks.items() if not attempt.waiting]
+        if working:
+            await asyncio.wait(working, timeout=grace)
+        for attempt in list(self._tasks.values()):
+            attempt.stop(Stop.DRAIN)
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=_DRAIN_GRACE + 2.0)
 
-    async def _work(self, run: Run) -> None:
-        attempt = await self._attempts.begin(run)
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks[task] = attempt
+    async def _work(self, attempt: LiveAttempt) -> None:
         attempt.on_wait = self.wake
         try:
-            outcome = await self._conduct(attempt)
+            try:
+                await attempt.begin()
+                outcome = await self._conduct(attempt)
+            except Exception:
+                # A fault of ours must not leave a run that goes on for ever with nobody at it.
+                _log.exception("run %s attempt %d cannot be worked on", *attempt.key)
+                outcome = attempt.broken()
             if outcome is not None:
                 await attempt.finish(outcome)
         finally:
@@ -156,8 +160,10 @@ def outcome_of(attempt: LiveAttempt, work: asyncio.Future[object] | None, why: S
     the run belongs to somebody else.
     """
     error = work.exception() if work is not None and not work.cancelled() else None
-    if why is Stop.LOST or isinstance(error, AttemptLost):
+    if attempt.lost and (why is not None or isinstance(error, AttemptLost)):
         return None
+    if attempt.stopping is Stop.FAULT and (why is not None or error is not None):
+        return attempt.broken()
     if why is Stop.CANCEL:  # whatever the agent made of it
         return Outcome(Status.CANCELLED)
     if why is Stop.DRAIN:

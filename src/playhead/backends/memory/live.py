@@ -74,6 +74,8 @@ class MemoryLive:
     `copy`, `restore` and `lose` let it go back in time, as a store does that lost its last writes or all of them.
     """
 
+    unreadable = 0  # it decodes nothing
+
     def __init__(self, clock: Clock, retention: Retention, timeline_ttl: float, snapshot_ttl: float) -> None:
         self.signal = LocalSignal()
         self._clock = clock

@@ -48,6 +48,8 @@ class _File:
 class MemoryRecord:
     """RunStore and Archive. Its methods never wait, so that it can be used from the loops of several threads."""
 
+    unreadable = 0  # it decodes nothing
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
@@ -255,6 +257,11 @@ class MemoryRecord:
                 if one.open or not open_only
             ]
             return [one for _, one in sorted(found, key=lambda pair: pair[0])[:limit]]
+
+    async def interrupt(self, tenant: str, interrupt_id: str) -> Interrupt | None:
+        with self._act():
+            found = (file.interrupts.get(interrupt_id) for file in self._files.values())
+            return next((one for one in found if one is not None and tenant in (one.tenant, EVERY_TENANT)), None)
 
     async def mint_epoch(self, feed: Feed, seen: int) -> Run | None:
         with self._act() as at:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sqlite3
 from pathlib import Path
@@ -20,6 +21,35 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_IOERR: "cannot be read or written",
     sqlite3.SQLITE_NOMEM: "needs more memory than there is",
 }
+
+
+class Complaints:
+    """What goes wrong with one file, told once for each kind of failure until it works again.
+
+    A folder that vanished fails every commit's housekeeping, and a log of nothing else hides what happened first.
+    """
+
+    def __init__(self, log: logging.Logger, file: str) -> None:
+        self._log, self._file = log, file
+        self._told: dict[str, set[str]] = {}
+
+    def failed(self, what: str, error: BaseException) -> None:
+        told = self._told.setdefault(what, set())
+        reason = f"{type(error).__name__}: {error}"
+        if reason not in told:
+            told.add(reason)
+            expected = isinstance(error, OSError | sqlite3.Error | PlayheadError)
+            self._log.error(
+                "%s: %s failed, which is not told again until it works: %s",
+                self._file,
+                what,
+                error,
+                exc_info=None if expected else error,
+            )
+
+    def works(self, what: str) -> None:
+        if self._told and self._told.pop(what, set()):
+            self._log.warning("%s: %s works again.", self._file, what)
 
 
 def primary_code(error: BaseException) -> int:

@@ -20,12 +20,13 @@ import queue
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from playhead.backends.sqlite import migrate
-from playhead.backends.sqlite.faults import corrupt, primary_code, spoils_transaction, typed
+from playhead.backends.sqlite.faults import Complaints, corrupt, primary_code, spoils_transaction, typed
 from playhead.errors import StoreCorrupt, StoreFull, StoreUnavailable
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ Work = Callable[[sqlite3.Connection], T]
 
 BUSY_MS = 10_000
 MAX_BATCH = 4_096  # works of one transaction
+MAX_QUICK = 256  # quick reads of one transaction
 RESERVE_BYTES = 256 * 1024
 CHECKED_BYTES = 64 << 20  # a file up to this size is checked whole at every opening: a quarter of a second
 LOG_PAGES = 4_000  # after so many pages the log is copied back into the database
@@ -56,13 +58,14 @@ def has_wal_reset_fault(version: tuple[int, ...] = sqlite3.sqlite_version_info) 
 class _Job(Generic[T]):
     """A work on its way, and the loop that waits for it."""
 
-    __slots__ = ("error", "frees", "future", "loop", "result", "work")
+    __slots__ = ("error", "frees", "future", "loop", "quick", "result", "work")
 
-    def __init__(self, work: Work[T], frees: bool) -> None:
+    def __init__(self, work: Work[T], frees: bool = False, quick: bool = False) -> None:
         self.work = work
         self.frees = frees
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self.loop.create_future()
+        self.quick = quick
+        self.loop = loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = loop.create_future()
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -106,9 +109,12 @@ class SqliteFile:
         self._log = path.with_name(path.name + "-wal")
         self._max_page_count = max_page_count
         self._factory = factory
-        self._writes: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._writes: list[_Job[Any]] = []
+        self._bell = threading.Lock()  # held, but for the moment in which the writer is woken
+        self._bell.acquire()
+        self._asleep = False  # the writer waits for the bell
         self._reads: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
-        self._gate = threading.Lock()  # nothing enters a queue behind its end mark
+        self._gate = threading.Lock()  # nothing enters once the file is closed
         self._closed = False
         self._connection: sqlite3.Connection | None = None  # the writer's; None: to be opened anew
         self._refused: StoreCorrupt | None = None  # why it is never opened again
@@ -116,6 +122,7 @@ class SqliteFile:
         self._works_since_copy = 0
         self._housekept = 0.0
         self._alarmed = False
+        self._complaints = Complaints(log, path.name)
         self._counts = dict.fromkeys(("commits", "works", "refused", "failures", "reopened", "largest_batch"), 0)
         self._writer = threading.Thread(target=self._write_on, name=f"playhead-{path.stem}-writer", daemon=True)
         self._readers = [
@@ -153,11 +160,25 @@ class SqliteFile:
 
     async def write(self, work: Work[T], *, frees: bool = False) -> T:
         """Run a work in a write transaction. `frees` says that it makes room, so it may use the reserve."""
-        return await self._enter(self._writes, _Job(work, frees))
+        job = _Job(work, frees)
+        with self._gate:
+            if self._closed:
+                raise self._no_more()
+            self._writes.append(job)
+            self._ring()
+        return await job.future
 
-    async def read(self, work: Work[T]) -> T:
-        """Run a work in a read transaction of its own; it sees every write that was answered before."""
-        return await self._enter(self._reads, _Job(work, False))
+    async def read(self, work: Work[T], *, quick: bool = False) -> T:
+        """Run a work in a read transaction; it sees every write that was answered before.
+
+        `quick` says that it looks at a few rows by their keys, so that it may share its transaction with others.
+        """
+        job = _Job(work, quick=quick)
+        with self._gate:
+            if self._closed:
+                raise self._no_more()
+            self._reads.put(job)
+        return await job.future
 
     async def check(self) -> str | None:
         """Look at every page; the first damage found, or None. Takes seconds per gigabyte."""
@@ -173,7 +194,7 @@ class SqliteFile:
         with self._gate:
             if not self._closed:
                 self._closed = True
-                self._writes.put(None)
+                self._ring()
                 for _ in self._readers:
                     self._reads.put(None)
         await asyncio.to_thread(self._join)
@@ -187,18 +208,14 @@ class SqliteFile:
         """Counts since the opening, and how much waits now."""
         return {
             **self._counts,
-            "waiting_writes": self._writes.qsize(),
+            "waiting_writes": len(self._writes),
             "waiting_reads": self._reads.qsize(),
             "bytes": _size(self.path),
             "log_bytes": _size(self._log),
         }
 
-    async def _enter(self, line: queue.SimpleQueue[_Job[Any] | None], job: _Job[T]) -> T:
-        with self._gate:
-            if self._closed:
-                raise StoreUnavailable(f"{self.path.name} is closed.", file=self.path.name)
-            line.put(job)
-        return await job.future
+    def _no_more(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.path.name} is closed.", file=self.path.name)
 
     def _connect(self, *, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -228,41 +245,43 @@ class SqliteFile:
                 try:
                     self._commit(batch)
                 except BaseException as error:  # the thread must live on, and no caller may wait for ever
-                    log.exception("The writer of %s failed.", self.path.name)
+                    self._complaints.failed("the writer", error)
                     for job in batch:
                         job.error = job.error or typed(error, self.path)
                 _hand_back(batch)
                 try:
                     self._keep_house()
-                except Exception:
-                    log.exception("The housekeeping of %s failed.", self.path.name)
+                    self._complaints.works("housekeeping")
+                except Exception as error:  # the thread must live on
+                    self._complaints.failed("housekeeping", error)
             if ended:
                 break
         for thread in self._readers:
             thread.join()  # so that this connection is the last one, which copies the log back and removes it
         self._discard()
 
+    def _ring(self) -> None:
+        """Wake the writer; the gate is held."""
+        if self._asleep:
+            self._asleep = False
+            self._bell.release()
+
     def _take(self) -> tuple[list[_Job[Any]], bool]:
-        """Everything that came since the last commit began, and whether the end mark did."""
-        batch: list[_Job[Any]] = []
+        """Everything that came since the last commit began, and whether nothing more will come."""
         while True:
-            try:
-                if batch:
-                    job = self._writes.get_nowait()
-                elif self._works_since_copy >= _IDLE_WORKS:
-                    job = self._writes.get(timeout=_IDLE_S)
-                else:
-                    job = self._writes.get()
-            except queue.Empty:
-                if batch:
-                    return batch, False
-                self._copy_back("PASSIVE")
+            with self._gate:
+                batch = self._writes[:MAX_BATCH]
+                del self._writes[:MAX_BATCH]
+                if batch or self._closed:
+                    return batch, self._closed and not self._writes
+                self._asleep = True
+            if self._bell.acquire(timeout=_IDLE_S if self._works_since_copy >= _IDLE_WORKS else -1):
                 continue
-            if job is None:
-                return batch, True
-            batch.append(job)
-            if len(batch) >= MAX_BATCH:
-                return batch, False
+            with self._gate:
+                if not self._asleep:
+                    self._bell.acquire()  # it was rung just now
+                self._asleep = False
+            self._copy_back("PASSIVE")
 
     def _commit(self, batch: list[_Job[Any]]) -> None:
         """Run the batch in one transaction; every job has a result or an error afterwards."""
@@ -277,6 +296,7 @@ class SqliteFile:
         except BaseException as error:
             self._after_failure(batch, error)
             return
+        self._complaints.works("writing")
         done = [job.result for job in batch if job.error is None]
         self._counts["commits"] += 1
         self._counts["works"] += len(done)
@@ -286,8 +306,8 @@ class SqliteFile:
         if done and self._after_commit is not None:
             try:
                 self._after_commit(done)
-            except Exception:  # what is committed stays committed
-                log.exception("The hook after a commit of %s failed.", self.path.name)
+            except Exception as error:  # what is committed stays committed
+                self._complaints.failed("the hook after a commit", error)
 
     def _transact(self, connection: sqlite3.Connection, batch: list[_Job[Any]]) -> None:
         connection.execute("BEGIN IMMEDIATE")
@@ -305,12 +325,12 @@ class SqliteFile:
         """
         execute = connection.execute
         for job in batch:
+            job.error = None
             if savepoints:
                 execute("SAVEPOINT work")
             changes = connection.total_changes
             try:
                 job.result = job.work(connection)
-                job.error = None
             except BaseException as error:
                 if isinstance(error, sqlite3.Error):
                     if spoils_transaction(error) or not connection.in_transaction:
@@ -337,7 +357,7 @@ class SqliteFile:
         if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM):
             # After a failed sync the system may call the lost pages clean, so a second try would succeed with
             # nothing written: this connection is over, and the file is looked at before it is used again.
-            log.error("%s: %s", self.path.name, fault)
+            self._complaints.failed("writing", fault)
             self._discard()
         elif code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             if len(batch) > 1:  # a work that needs no room, or touches sound pages only, need not suffer
@@ -407,8 +427,8 @@ class SqliteFile:
             self._generation += 1
             try:
                 connection.close()
-            except sqlite3.Error:
-                log.exception("%s could not be closed.", self.path.name)
+            except sqlite3.Error as error:
+                self._complaints.failed("closing", error)
 
     def _set_aside(self) -> None:
         """Have the reserve. Without room for it there is none, until there is room."""
@@ -459,10 +479,11 @@ class SqliteFile:
                 connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:  # the next write says so itself
-                log.error("The log of %s could not be copied back: %s", self.path.name, error)
+                self._complaints.failed("copying the log back", error)
             if primary_code(error) == sqlite3.SQLITE_IOERR:
                 self._discard()
             return False
+        self._complaints.works("copying the log back")
         return not busy and pages == copied
 
     def _free_bytes(self) -> int:
@@ -470,6 +491,24 @@ class SqliteFile:
         return disk.f_bavail * disk.f_frsize
 
     # The reader threads.
+
+    def _take_reads(self, alone: deque[_Job[Any]]) -> list[_Job[Any]] | None:
+        """What to read in one transaction, or None at the end mark: quick reads that wait already go together."""
+        if alone:
+            return [alone.popleft()]
+        if (job := self._reads.get()) is None:
+            return None
+        batch = [job]
+        while job.quick and len(batch) < MAX_QUICK:
+            try:
+                job = self._reads.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                self._reads.put(None)  # to be met again, once this batch is read
+                break
+            (batch if job.quick else alone).append(job)
+        return batch
 
     def _read_on(self) -> None:
         connection: sqlite3.Connection | None = None
@@ -479,7 +518,8 @@ class SqliteFile:
         def late() -> bool:
             return time.monotonic() > until
 
-        while (job := self._reads.get()) is not None:
+        alone: deque[_Job[Any]] = deque()
+        while (batch := self._take_reads(alone)) is not None:
             try:
                 if connection is not None and generation != self._generation:
                     connection.close()
@@ -488,15 +528,19 @@ class SqliteFile:
                     generation = self._generation
                     connection = self._connect(mode="ro" if self.read_only else "rw")
                     connection.execute("PRAGMA query_only = ON")
-                until = time.monotonic() + self._read_seconds
                 connection.set_progress_handler(late, _STEPS_BETWEEN_LOOKS)
                 connection.execute("BEGIN")
-                job.result = job.work(connection)
+                for job in batch:
+                    until = time.monotonic() + self._read_seconds
+                    job.result = job.work(connection)
                 connection.execute("COMMIT")
             except BaseException as error:
-                job.error = typed(error, self.path) if isinstance(error, sqlite3.Error | OSError) else error
                 connection = self._clear(connection, error)
-            _hand_back([job])
+                if len(batch) > 1:  # each by itself, so that one that fails fails alone
+                    alone.extend(batch)
+                    continue
+                batch[0].error = typed(error, self.path) if isinstance(error, sqlite3.Error | OSError) else error
+            _hand_back(batch)
         if connection is not None:
             connection.close()
 
@@ -517,24 +561,25 @@ class SqliteFile:
 
 def _hand_back(batch: Sequence[_Job[Any]]) -> None:
     """Give each loop its results, in one call per loop."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Job[Any]]] = {}
-    for job in batch:
-        loops.setdefault(job.loop, []).append(job)
-    for loop, jobs in loops.items():
+    loops = {job.loop for job in batch}
+    for loop in loops:
         try:
-            loop.call_soon_threadsafe(_resolve, jobs)
+            loop.call_soon_threadsafe(
+                _resolve, batch if len(loops) == 1 else [job for job in batch if job.loop is loop]
+            )
         except RuntimeError:
             pass  # the loop is closed, so nobody waits
 
 
-def _resolve(jobs: list[_Job[Any]]) -> None:
+def _resolve(jobs: Sequence[_Job[Any]]) -> None:
     for job in jobs:
-        if job.future.done():
+        future = job.future
+        if future.done():
             continue  # the caller was cancelled; the work took place all the same
-        if job.error is not None:
-            job.future.set_exception(job.error)
+        if job.error is None:
+            future.set_result(job.result)
         else:
-            job.future.set_result(job.result)
+            future.set_exception(job.error)
 
 
 def _damage(connection: sqlite3.Connection) -> str | None:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from playhead.backends.local_signal import LocalSignal
 from playhead.backends.sqlite import live_rows as rows
 from playhead.backends.sqlite import live_writes
+from playhead.backends.sqlite.faults import typed
 from playhead.backends.sqlite.file import SqliteFile
 from playhead.backends.sqlite.live_rows import SQL, Cache, DamagedProjection
 from playhead.backends.sqlite.live_writes import EXPIRED_AT_ONCE, TABLES, Done, LiveWrites
@@ -65,7 +66,7 @@ class SqliteLive:
         self._options = options
         self._file: SqliteFile | None = None  # None while it is being replaced, or could not be
         self._closed = False
-        self._unreadable = 0  # events that were told as placeholders
+        self.unreadable = 0
         self._replacing = threading.Lock()
 
     @classmethod
@@ -117,7 +118,7 @@ class SqliteLive:
         view = await self._sound(feed, lambda db: rows.view(db, feed, after, before, limit), None)
         unreadable = sum(entry.event.type == UNREADABLE for entry in view.entries) if view else 0
         if unreadable:
-            self._unreadable += unreadable
+            self.unreadable += unreadable
             log.warning("%d events of %s in %s cannot be read.", unreadable, feed.key, self.path.name)
         return view
 
@@ -189,7 +190,7 @@ class SqliteLive:
         await self._write(lambda db: live_writes.restore(db, source))
 
     def statistics(self) -> dict[str, int]:
-        return {**self._file.statistics(), "unreadable": self._unreadable} if self._file else {}
+        return {**self._file.statistics(), "unreadable": self.unreadable} if self._file else {}
 
     async def close(self) -> None:
         self._closed = True
@@ -273,7 +274,10 @@ class SqliteLive:
             self._replacing.release()
 
     def _set_aside(self, why: str) -> None:
-        aside = set_aside(self.path, self._clock.wall_ms())
+        try:
+            aside = set_aside(self.path, self._clock.wall_ms())
+        except OSError as error:  # it stays where it is, and is tried again with the next use
+            raise typed(error, self.path) from error
         log.warning("%s: %s. Its projections are lost and get rebuilt; it is kept as %s.", self.path, why, aside.name)
 
 

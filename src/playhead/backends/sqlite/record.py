@@ -38,6 +38,8 @@ from playhead.interfaces import AuditEntry, Beat, Clock, FactPage
 T = TypeVar("T")
 
 _SCHEMA = Path(__file__).with_name("schema") / "record"
+_MAX_KNOWN = 256  # runs, of
+_KNOWN_BYTES = 8_192  # at most
 _PRUNED_AT_ONCE = 5_000  # facts of one transaction, so that other writers get their turn
 
 log = logging.getLogger(__name__)
@@ -49,8 +51,9 @@ class SqliteRecord:
     def __init__(self, file: SqliteFile, clock: Clock) -> None:
         """See `open` and `open_read_only`."""
         self.file = file
-        self.unreadable = 0  # archived events that were told as placeholders
+        self.unreadable = 0
         self._clock = clock
+        self._known: dict[str, tuple[Row, Run]] = {}
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock, **options: Any) -> SqliteRecord:
@@ -98,7 +101,25 @@ class SqliteRecord:
         return await self.file.read(lambda db: _deduped(db, tenant, scope, dedupe))
 
     async def get(self, tenant: str, run_id: str) -> Run | None:
-        return await self.file.read(lambda db: find_run(db, run_id, tenant))
+        return await self.file.read(lambda db: self._find(db, tenant, run_id), quick=True)
+
+    def _find(self, db: sqlite3.Connection, tenant: str, run_id: str) -> Run | None:
+        """The row is always read; what is kept is the value that the very same row was made into before.
+
+        Many ask for one run at once, and each holds what it was given as long as its stream.
+        """
+        row = db.execute(SQL["get_run"], (run_id, tenant)).fetchone()
+        if row is None:
+            return None
+        known = self._known.get(run_id)
+        if known is not None and known[0] == row:
+            return known[1]
+        run = run_of(row)
+        if sum(len(value) for value in row if isinstance(value, str | bytes)) <= _KNOWN_BYTES:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[run_id] = row, run
+        return run
 
     async def list_runs(
         self,
@@ -257,6 +278,13 @@ class SqliteRecord:
 
         return await self.file.read(act)
 
+    async def interrupt(self, tenant: str, interrupt_id: str) -> Interrupt | None:
+        def act(db: sqlite3.Connection) -> Interrupt | None:
+            row = db.execute(SQL["get_interrupt"], (interrupt_id, tenant)).fetchone()
+            return None if row is None else interrupt_of(row)
+
+        return await self.file.read(act)
+
     async def mint_epoch(self, feed: Feed, seen: int) -> Run | None:
         def act(db: sqlite3.Connection, at: int) -> Run | None:
             run = _run_of_feed(db, feed)
@@ -350,7 +378,9 @@ class SqliteRecord:
                 db.execute(SQL[name], (run_feed(run_id).key,))
             return True
 
-        return await self._act(act, frees=True)
+        erased = await self._act(act, frees=True)
+        self._known.pop(run_id, None)
+        return erased
 
     async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
         rows = [(feed.key, event.id, event.type, version, event.body) for event, version in entries]

@@ -5,7 +5,7 @@
 SELECT r.seq, r.id, r.tenant, r.agent, r.status, r.resumable, r.max_attempts, r.cancel_after, r.labels, r.key,
     r.digest, r.created_at, r.updated_at, r.started_at, r.ended_at, r.token, r.crashes, r.owner, r.not_before,
     r.cancel_requested_at, r.cancel_by, r.cancel_reason, r.failure_code, r.failure_message, r.state, r.rev, r.epoch,
-    r.minted_at, i.data, e.result, e.partial, p.beat_at
+    r.minted_at, i.data, e.result, e.partial, e.lacking, p.beat_at
 FROM run r
     LEFT JOIN run_input i ON i.seq = r.seq
     LEFT JOIN run_end e ON e.seq = r.seq
@@ -44,8 +44,8 @@ WHERE seq = ?
 UPDATE run SET epoch = ?, minted_at = ? WHERE seq = ?
 
 -- name: put_end
-INSERT INTO run_end (seq, result, partial) VALUES (?, ?, ?)
-ON CONFLICT (seq) DO UPDATE SET result = excluded.result, partial = excluded.partial
+INSERT INTO run_end (seq, result, partial, lacking) VALUES (?, ?, ?, ?)
+ON CONFLICT (seq) DO UPDATE SET result = excluded.result, partial = excluded.partial, lacking = excluded.lacking
 
 -- name: list_runs
 -- The conditions follow, joined by AND.
@@ -101,11 +101,11 @@ INSERT INTO attempt (run_id, token, tenant, process, started_at) VALUES (?, ?, ?
 UPDATE attempt SET ended_at = ?, outcome = ? WHERE run_id = ? AND token = ?
 
 -- name: insert_fact
-INSERT INTO fact (feed, rev, tenant, type, status, token, started_at, at, body, state)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO fact (feed, rev, tenant, type, status, token, started_at, at, body, state, lacking)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: fact
-SELECT feed, rev, type, body, status, token, started_at, state, at, id FROM fact
+SELECT feed, rev, type, body, status, token, started_at, state, at, lacking, id FROM fact
 
 -- name: facts_after
 {fact} WHERE feed = ? AND rev > ? ORDER BY rev LIMIT ?
@@ -139,6 +139,9 @@ FROM interrupt
 
 -- name: interrupts_of_run
 {interrupt} WHERE run_id = ? ORDER BY number
+
+-- name: get_interrupt
+{interrupt} WHERE id = ?1 AND (?2 = '*' OR tenant = ?2)
 
 -- name: list_interrupts
 -- The conditions follow, joined by AND.

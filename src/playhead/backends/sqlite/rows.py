@@ -29,7 +29,8 @@ def run_of(row: Row) -> Run:
     (
         seq, id, tenant, agent, status, resumable, max_attempts, cancel_after, labels, key, digest, created_at,
         updated_at, started_at, ended_at, token, crashes, owner, not_before, cancel_requested_at, cancel_by,
-        cancel_reason, failure_code, failure_message, state, rev, epoch, minted_at, input, result, partial, beat_at,
+        cancel_reason, failure_code, failure_message, state, rev, epoch, minted_at, input, result, partial, lacking,
+        beat_at,
     ) = row  # fmt: skip
     return Run(
         id=id,
@@ -57,6 +58,7 @@ def run_of(row: Row) -> Run:
         partial=partial,
         failure=None if failure_code is None else Failure(failure_code, failure_message),
         state=state,
+        lacking=events.unpack(lacking),
         rev=rev,
         epoch=epoch,
         minted_at=minted_at,
@@ -65,9 +67,10 @@ def run_of(row: Row) -> Run:
 
 
 def fact_of(row: Row) -> Fact:
-    key, rev, name, body, status, token, started_at, state, at = row[:9]
+    key, rev, name, body, status, token, started_at, state, at, lacking = row[:10]
     feed = parse_feed(key)
-    return Fact(feed, rev, Event(fact_id(feed, rev), name, body), Status(status), token, started_at, state, at)
+    event = Event(fact_id(feed, rev), name, body)
+    return Fact(feed, rev, event, Status(status), token, started_at, state, at, events.unpack(lacking))
 
 
 def interrupt_of(row: Row) -> Interrupt:
@@ -132,8 +135,8 @@ def store(db: sqlite3.Connection, before: Run, change: Change, at: int) -> Run:
             failure.code if failure else None, failure.message if failure else None, run.state, run.rev, run.seq,
         ),
     )  # fmt: skip
-    if run.result is not before.result or run.partial is not before.partial:
-        db.execute(SQL["put_end"], (run.seq, run.result, run.partial))
+    if (run.result, run.partial, run.lacking) != (before.result, before.partial, before.lacking):
+        db.execute(SQL["put_end"], (run.seq, run.result, run.partial, events.pack(run.lacking)))
     _insert_facts(db, change, at)
     put_interrupts(db, change.interrupts)
     if (begun := change.started) is not None:
@@ -168,6 +171,6 @@ def _insert_facts(db: sqlite3.Connection, change: Change, at: int) -> None:
             SQL["insert_fact"],
             (
                 feed.key, rev, run.tenant, fact.event.type, fact.status.value, fact.token, fact.started_at, fact.at,
-                fact.event.body, fact.state,
+                fact.event.body, fact.state, events.pack(fact.lacking),
             ),
         )  # fmt: skip

@@ -79,6 +79,21 @@ async def an_opening_needs_what_the_rebuilder_saw(b: LiveBench) -> None:
 
 
 @rule()
+async def an_opening_that_names_the_newest_entry_needs_it(b: LiveBench) -> None:
+    """What was written after the rebuilder looked is not emptied unseen: text and state do not count."""
+    scribe = await live(b)
+    seen = (await view(b, scribe.feed)).marks
+    await publish(b, scribe, 1)
+    before = await view(b, scribe.feed)
+    late = scribe.opening(scribe.epoch, epoch=scribe.epoch + 1, seen_tag=seen.tag)
+    assert await b.store.open(late) == WrongEpoch(scribe.epoch)
+    assert await view(b, scribe.feed) == before
+    await b.store.publish(scribe.write(0, state=State(progress=1)))
+    await b.text.append(scribe.text(0, b"x"))
+    applied(await b.store.open(scribe.opening(scribe.epoch, epoch=scribe.epoch + 1, seen_tag=before.marks.tag)))
+
+
+@rule()
 async def a_rebuild_replaces_everything(b: LiveBench) -> None:
     """A rebuilt projection has nothing of the one before: no entry, no n, no text, no mark of the archive."""
     scribe = await live(b)

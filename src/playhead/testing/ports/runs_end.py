@@ -16,6 +16,7 @@ from playhead.testing.ports.given import (
     DONE,
     FAILED,
     NO,
+    STRANGE,
     TENANT,
     TTL_MS,
     YES,
@@ -256,6 +257,29 @@ async def a_released_run_is_free_with_its_state(b: RecordBench) -> None:
         await asked(b, run)
     (again,) = await b.store.acquire("p1", [AGENT], 10)
     assert (again.id, again.token, again.state) == (run.id, 2, b'{"title":"here"}')
+
+
+@rule()
+async def an_end_brings_along_what_the_live_store_did_not_take(b: RecordBench) -> None:
+    """Events that an attempt reports with its end come back with the next fact, byte for byte, and with no other."""
+    for released in (False, True):
+        run = await running(b, policy=resumable())
+        await asked(b, run)
+        last = tuple(event.published(run.id, 1, n, "step_done", {"t": STRANGE}, n) for n in (7, 8))
+        outcome = Outcome(Status.INTERRUPTED, lacking=last, released=released)
+        for _ in range(2):
+            try:
+                await b.store.finish(run.id, 1, outcome)
+            except AttemptLost:
+                assert released  # it was given back before
+        if released:
+            assert all(not fact.lacking for fact in await facts(b, run))
+            await b.store.acquire("p1", [AGENT], 10)
+        later = [(fact.event.type, fact.lacking) for fact in await facts(b, run, run.rev + 1)]
+        first = event.ATTEMPT_STARTED if released else event.APPROVAL_CANCELLED
+        assert later[0] == (first, last)
+        assert [lacking for _, lacking in later[1:]] == [()] * (len(later) - 1)
+        assert (await get(b, run)).lacking == ()
 
 
 @rule()

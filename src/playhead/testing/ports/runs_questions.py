@@ -8,6 +8,7 @@ from functools import partial
 import orjson
 
 from playhead.core import event
+from playhead.core.ids import EVERY_TENANT
 from playhead.core.interrupt import Interrupt, InterruptStatus, digest
 from playhead.core.run import Status
 from playhead.errors import (
@@ -23,6 +24,7 @@ from playhead.testing.check import RecordBench, Rules, refused
 from playhead.testing.ports.given import (
     DONE,
     FAILED,
+    HOSTILE,
     NO,
     TENANT,
     TTL_MS,
@@ -40,6 +42,20 @@ from playhead.testing.ports.given import (
 )
 
 rule: Rules[RecordBench] = Rules()
+
+
+@rule()
+async def a_question_is_found_by_its_id(b: RecordBench) -> None:
+    """Open or closed, however many others there are; another tenant's and one that is not there are the same."""
+    run = await running(b)
+    many = [await asked(b, run, f"k{number}") for number in range(205)]
+    decided = await b.store.decide(TENANT, run.id, many[-1].id, YES, "ann")
+    for tenant in (TENANT, EVERY_TENANT):
+        assert await b.store.interrupt(tenant, many[0].id) == many[0]
+        assert await b.store.interrupt(tenant, many[-1].id) == decided
+    assert await b.store.interrupt("other", many[0].id) is None
+    for text in HOSTILE:
+        assert await b.store.interrupt(EVERY_TENANT, text) is None
 
 
 @rule()

@@ -1,0 +1,107 @@
+"""The archiver: its order, its bounds, and what it does about feeds that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from playhead.core.ids import run_feed
+from playhead.core.interrupt import Question
+from playhead.runtime.archiver import Archiver
+from tests.runtime.bench import bench
+from tests.runtime.whole import Held, plant
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_feed_that_cannot_be_read_keeps_no_other_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    async with bench() as b:
+        bad, good = await b.attempt(), await b.attempt()
+        archiver = Archiver(b.record, b.record, b.live, b.clock)
+        read = b.live.read
+
+        async def broken(feed: Any, **window: Any) -> Any:
+            if feed == bad.feed:
+                raise RuntimeError("?")
+            return await read(feed, **window)
+
+        plant(b.live, "read", broken)
+        assert await archiver.round() is False  # and it does not begin again at once
+        assert len(await b.record.read(good.feed, None, 10)) == 3
+        assert await b.record.read(bad.feed, None, 10) == []
+        assert "cannot be archived" in caplog.text
+
+
+async def test_all_facts_are_saved_however_many() -> None:
+    async with bench() as b:
+        attempt = await b.attempt()
+        for number in range(600):
+            question = Question(f"q{number}", "approval", b'{"title":"?"}', None)
+            await b.record.ask(attempt.run.id, attempt.run.token, question, f"i{number}", None)
+        run = await b.get(attempt.run)
+        await Archiver(b.record, b.record, b.live, b.clock).save(run)
+        found = [event.id for event, _ in await b.record.read(attempt.feed, None, 1_000)]
+        assert found == [f"run:{run.id}:{rev}" for rev in range(1, run.rev + 1)]
+
+
+async def test_facts_that_are_newer_than_the_run_as_it_was_read_are_left_to_others() -> None:
+    async with bench() as b:
+        attempt = await b.attempt()
+        before = await b.get(attempt.run)
+        await attempt.ask()
+        b.live.lose()
+        await Archiver(b.record, b.record, b.live, b.clock).save(before)
+        assert len(await b.record.read(attempt.feed, None, 10)) == before.rev
+
+
+async def test_one_feed_is_archived_by_one_at_a_time() -> None:
+    """Also when the one that waited comes in just as another one asks."""
+    async with bench() as b:
+        attempt = await b.attempt()
+        archiver = Archiver(b.record, b.record, b.live, b.clock)
+        inside = 0
+        append = b.record.append
+
+        async def one_by_one(*args: Any) -> None:
+            nonlocal inside
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            await append(*args)
+            inside -= 1
+
+        plant(b.record, "append", one_by_one)
+
+        async def follow() -> None:
+            for _ in range(10):
+                await attempt.publish()
+                await archiver.run(attempt.run.id)
+
+        await asyncio.gather(*(archiver.run(attempt.run.id) for _ in range(3)), follow(), follow())
+        held = await b.live.read(run_feed(attempt.run.id), limit=100)
+        assert held is not None
+        archived = [event.id for event, _ in await b.record.read(attempt.feed, None, 100)]
+        assert archived == [entry.event.id for entry in held.entries]
+        assert not archiver._turns._locks
+
+
+async def test_who_holds_a_feed_alone_waits_for_the_archiver_and_holds_it_up() -> None:
+    async with bench() as b:
+        attempt = await b.attempt()
+        archiver = Archiver(b.record, b.record, b.live, b.clock)
+        read = Held(b.live, "read")
+        archiving = asyncio.create_task(archiver.run(attempt.run.id))
+        await read.done.wait()
+        entered = asyncio.Event()
+
+        async def alone() -> None:
+            async with archiver.alone(attempt.feed):
+                entered.set()
+
+        waiting = asyncio.create_task(alone())
+        await asyncio.sleep(0.02)
+        assert not entered.is_set()
+        read.go.set()
+        await asyncio.gather(archiving, waiting)

@@ -1,0 +1,106 @@
+"""The worker's faults: whatever breaks, a run that it took does not stay running with nobody at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+import playhead
+from playhead.core.run import Run, Status
+from playhead.errors import AttemptLost, PlayheadError, StoreUnavailable
+from tests.runtime.whole import Faulty, Held, ended, engine, eventually, plant, start
+
+pytestmark = pytest.mark.anyio
+
+
+def agents(gate: asyncio.Event, seen: list[str]) -> Sequence[playhead.Agent]:
+    @playhead.agent
+    async def steps(run: playhead.RunContext) -> str:
+        try:
+            await run.event("step_taken")
+            await gate.wait()
+            await run.event("step_taken")
+        except BaseException as error:
+            seen.append(type(error).__name__)
+            raise
+        return "done"
+
+    @playhead.agent
+    async def mistaken(run: playhead.RunContext) -> None:
+        raise AttemptLost("of another run")
+
+    return [steps, mistaken]
+
+
+async def test_a_run_that_cannot_be_begun_ends_and_is_not_running_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    async with engine(agents(asyncio.Event(), [])) as e:
+        bring = e.projector.bring
+
+        async def broken(run_id: str, **how: bool) -> Run | None:
+            if how.get("resend") is False:  # as an attempt asks
+                raise PlayheadError("of a kind that nobody expects")
+            return await bring(run_id, **how)
+
+        plant(e.projector, "bring", broken)
+        run = await ended(e, await start(e, "steps"))
+    assert (run.status, run.failure and run.failure.code) == (Status.FAILED, "internal_error")
+    assert "cannot be worked on" in caplog.text
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_run_that_cannot_be_published_any_more_fails_and_is_not_running_for_ever(waits: bool) -> None:
+    gate, seen = asyncio.Event(), list[str]()
+    async with engine(agents(gate, seen)) as e:
+        run_id = await start(e, "steps")
+        await eventually(lambda: e.attempts.all() and e.attempts.all()[0].publisher._acked_n)
+        Faulty(e.ports.live, "publish", RuntimeError("a fault of ours"))
+        if waits:
+            e.attempts.all()[0].publisher.touch()
+        else:
+            gate.set()
+        run = await ended(e, run_id)
+    assert (run.status, run.failure and run.failure.code) == (Status.FAILED, "internal_error")
+    assert seen in (["CancelledError"], ["AttemptLost"])
+
+
+async def test_an_agent_that_is_mistaken_about_its_loss_ends_its_run() -> None:
+    async with engine(agents(asyncio.Event(), [])) as e:
+        run = await ended(e, await start(e, "mistaken"))
+    assert (run.status, run.failure and run.failure.code) == (Status.FAILED, "attempt_lost")
+
+
+async def test_a_run_that_is_given_out_while_the_server_stops_is_recorded_as_stopped() -> None:
+    gate = asyncio.Event()
+    async with engine(agents(gate, [])) as e:
+        acquire = Held(e.ports.record, "acquire")
+        run_id = await start(e, "steps")
+        await acquire.done.wait()
+        draining = asyncio.create_task(e.drain())
+        await asyncio.sleep(0.05)
+        acquire.go.set()
+        await draining
+        run = await e.run("acme", run_id)
+        assert (run.status, run.failure and run.failure.code) == (Status.INTERRUPTED, "server_stopped")
+        assert len(e.attempts) == 0
+
+
+async def test_nothing_is_taken_once_the_server_stops() -> None:
+    async with engine(agents(asyncio.Event(), [])) as e:
+        await e.worker.drain(0.0)
+        run_id = await start(e, "steps")
+        await e.worker.take()
+        assert (await e.run("acme", run_id)).status is Status.QUEUED
+
+
+async def test_an_attempt_that_cannot_be_recorded_is_let_go_when_the_server_has_stopped() -> None:
+    """The record is away for good: the server leaves, and no task of it goes on asking."""
+    gate = asyncio.Event()
+    gate.set()
+    async with engine(agents(gate, []), drain_grace=0.05) as e:
+        Faulty(e.ports.record, "finish", always=StoreUnavailable())
+        await start(e, "steps")
+        await eventually(lambda: e.worker._tasks)
+        await e.drain()
+        await eventually(lambda: not e.worker._tasks)
