@@ -50,7 +50,7 @@ def test_an_agent_s_own_types_may_be_published(name):
     assert event.check_type(name) == name
 
 
-RESERVED = [*event.FACT_TYPES, *CONTROL_NAMES, "error", "open", "message", "event_unreadable"]
+RESERVED = sorted([*event.FACT_TYPES, *CONTROL_NAMES, "error", "open", "message", "event_unreadable"])
 
 
 @pytest.mark.parametrize("name", [*RESERVED, "", "Step", "a sentence", "x" * 65, "1st", "step\n", 7, None, "\ud800"])
