@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from playhead.core import decision, event
-from playhead.core.interrupt import InterruptStatus
+from playhead.core.interrupt import InterruptStatus, digest
 from playhead.core.run import Policy, Status
 from playhead.errors import (
     AlreadyDecided,
@@ -205,3 +205,13 @@ def test_there_is_no_such_question():
     record = waiting()
     with pytest.raises(NotFound):
         decision.decide(record.run, record.asked(), "i2", b"true", "ann", record.at)
+
+
+def test_a_digest_binds_the_kind_and_the_content():
+    seen = {digest(kind, payload) for kind in ("approval", "choice") for payload in (b"{}", b'{"a":1}')}
+    assert len(seen) == 4
+    assert digest("a", b"b") != digest("ab", b"")
+    assert all(len(one) == 64 for one in seen)
+    record = waiting()
+    [one] = record.asked()
+    assert one.digest == digest(one.kind, one.payload)

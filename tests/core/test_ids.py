@@ -82,6 +82,9 @@ def test_a_feed_s_key_is_read_back(kind):
     assert feed.key == f"{kind}:acme/a:b"
     assert parse_feed(feed.key) == feed
     assert ids.fact_id(feed, 7) == f"{kind}:acme/a:b:7"
+    assert ids.fact_rev(feed, ids.fact_id(feed, 7)) == 7
+    for other in (ids.fact_id(Feed(kind, "acme/a"), 7), f"{feed.key}:x", f"{feed.key}:²", feed.key, f"{feed.id}:1:7"):
+        assert ids.fact_rev(feed, other) is None
     assert run_feed("x") == Feed("run", "x")
 
 

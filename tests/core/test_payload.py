@@ -136,6 +136,16 @@ def test_what_has_no_json_form_is_refused_by_its_path(value, path):
     assert path in str(refused.value)
 
 
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (inner,)])
+def test_nesting_is_bounded_for_what_has_to_be_repaired_too(wrap):
+    value: object = "\ud800"
+    for _ in range(64):
+        value = wrap(value)
+    assert b"\\ufffd" in encode(value) or "\ufffd".encode() in encode(value)
+    with pytest.raises(PayloadNotJson):
+        encode(wrap(value))
+
+
 def test_nesting_is_bounded():
     assert strict(encode(nested(64))) == nested(64)
     with pytest.raises(PayloadNotJson, match="64 levels"):

@@ -189,3 +189,14 @@ def test_one_entry_continues_one_place(at, position, same_epoch, same_tag):
     entry = Entry(EPOCH, position + 1, tag(50), tag(position + 1), 1, Event("e", "t", b"{}"))
     reader = Cursor(EPOCH if same_epoch else 1, at, tag(position + 1) if same_tag else tag(99))
     assert continues(reader, entry) == (at == position and same_epoch and same_tag)
+
+
+@given(st.integers(0, 12), st.sets(st.integers(1, 12)))
+def test_entries_are_chained_up_to_the_first_that_is_missing(length, missing):
+    entries = timeline(length)
+    kept = [entry for entry in entries if entry.position not in missing]
+    whole = next((n for n in range(1, len(kept)) if kept[n].position != kept[n - 1].position + 1), len(kept))
+    assert replay.chained(kept) == whole
+    if whole > 1:
+        other = replace(kept[whole - 1], prev=tag(99))
+        assert replay.chained([*kept[: whole - 1], other]) == whole - 1

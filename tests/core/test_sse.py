@@ -243,6 +243,10 @@ def test_the_parser_keeps_id_and_retry_over_blocks():
     [
         ("0", 0),
         ("0030", 30),
+        ("1234567890", 1_234_567_890),
+        ("2147483647", MAX_RETRY),
+        ("2147483648", MAX_RETRY),
+        ("12345678901", MAX_RETRY),
         ("9" * 5000, MAX_RETRY),
         ("-1", None),
         ("1.5", None),
@@ -255,6 +259,13 @@ def test_retry_takes_digits_only(value, expected):
     parser = Parser()
     parser.feed(f"retry: {value}\n\n".encode())
     assert parser.retry == expected
+
+
+@pytest.mark.parametrize("ms", [0, MAX_RETRY])
+def test_a_retry_time_comes_back(ms):
+    parser = Parser()
+    parser.feed(retry(ms))
+    assert parser.retry == ms
 
 
 @pytest.mark.parametrize("ms", [-1, MAX_RETRY + 1])

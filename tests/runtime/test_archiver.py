@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from playhead.core.ids import run_feed
 from playhead.core.interrupt import Question
+from playhead.core.run import Status
 from playhead.runtime.archiver import Archiver
 from tests.runtime.bench import bench
 from tests.runtime.whole import Held, plant
@@ -54,6 +56,34 @@ async def test_facts_that_are_newer_than_the_run_as_it_was_read_are_left_to_othe
         b.live.lose()
         await Archiver(b.record, b.record, b.live, b.clock).save(before)
         assert len(await b.record.read(attempt.feed, None, 10)) == before.rev
+
+
+async def test_a_timeline_does_not_tell_the_archive_what_the_record_said() -> None:
+    """The record was restored from a backup: the timeline knows facts that it does not have, and others that it has
+    written since."""
+    async with bench() as b:
+        attempt = await b.attempt()
+        await attempt.publish()
+        await attempt.ask()
+        await attempt.ask("again")
+        file = b.record._files[attempt.run.id]
+        for rev in (4, 5):
+            del file.facts[rev]
+        file.run = replace(file.run, rev=3, status=Status.RUNNING)
+        file.interrupts.clear()
+        await b.record.request_cancel("acme", attempt.run.id, "ann", None)
+        await Archiver(b.record, b.record, b.live, b.clock).run(attempt.run.id)
+        found = await b.record.read(attempt.feed, None, 10)
+        assert [event.type for event, _ in found][3:] == ["step_done", "cancel_requested"]
+
+
+async def test_nothing_is_archived_of_a_run_that_the_record_does_not_have() -> None:
+    async with bench() as b:
+        attempt = await b.attempt()
+        del b.record._files[attempt.run.id]
+        await Archiver(b.record, b.record, b.live, b.clock).run(attempt.run.id)
+        assert await b.record.read(attempt.feed, None, 10) == []
+        assert await b.live.unarchived(10) == []
 
 
 async def test_one_feed_is_archived_by_one_at_a_time() -> None:

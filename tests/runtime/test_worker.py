@@ -86,6 +86,25 @@ async def test_a_run_that_is_given_out_while_the_server_stops_is_recorded_as_sto
         assert len(e.attempts) == 0
 
 
+@pytest.mark.parametrize("resumable", [False, True])
+async def test_an_agent_that_sees_the_stop_before_the_worker_does_has_not_cancelled_itself(resumable: bool) -> None:
+    """It raises what it is told at the very moment at which it is told."""
+
+    @playhead.agent(resumable=resumable)
+    async def asker(run: playhead.RunContext) -> None:
+        await run.ask({"title": "?"})
+
+    async with engine([asker]) as e:
+        run_id = await start(e, "asker")
+        await eventually(lambda: e.interrupts("acme", run_id))
+        await e.drain()
+        run = await e.run("acme", run_id)
+    if resumable:
+        assert (run.status, run.owner, run.crashes) == (Status.WAITING, None, 0)
+    else:
+        assert (run.status, run.failure and run.failure.code) == (Status.INTERRUPTED, "server_stopped")
+
+
 async def test_nothing_is_taken_once_the_server_stops() -> None:
     async with engine(agents(asyncio.Event(), [])) as e:
         await e.worker.drain(0.0)

@@ -106,6 +106,12 @@ def fact_id(feed: Feed, rev: int) -> str:
     return f"{feed.key}:{rev}"
 
 
+def fact_rev(feed: Feed, event_id: str) -> int | None:
+    """The rev of the fact whose event has this id; None for every other event."""
+    series, _, rev = event_id.rpartition(":")
+    return int(rev) if series == feed.key and rev.isascii() and rev.isdecimal() else None
+
+
 def iso(wall_ms: int) -> str:
     """An instant in UTC, as every time on the wire is written: `2026-01-31T09:30:00.250Z`."""
     moment = datetime.fromtimestamp(wall_ms / 1000, UTC)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from playhead.core.event import Event
-from playhead.core.ids import Feed, run_feed
+from playhead.core.event import Entry, Event
+from playhead.core.ids import Feed, fact_rev, run_feed
 from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore
@@ -82,6 +82,23 @@ class Archiver:
             yield [(event, 0) for fact in facts for event in (*fact.lacking, fact.event)]
             rev = page.facts[-1].rev
 
+    async def _true(self, feed: Feed, entries: Sequence[Entry]) -> list[tuple[Event, int]] | None:
+        """These events, as far as the record bears them out: of its own facts it alone knows what they say, and a
+        projection may be ahead of a record that was restored. None: there is no such run any more."""
+        revs = {entry.event.id: fact_rev(feed, entry.event.id) for entry in entries}
+        facts = [rev for rev in revs.values() if rev is not None]
+        if not facts:
+            return [(entry.event, entry.version) for entry in entries]
+        page = await self._record.facts(feed, min(facts) - 1, _PAGE)
+        if page is None:
+            return None
+        said = {fact.event.id: fact.event for fact in page.facts}
+        return [
+            (said.get(entry.event.id, entry.event), entry.version)
+            for entry in entries
+            if (revs[entry.event.id] or 0) <= page.run.rev
+        ]
+
     async def _timeline(self, feed: Feed) -> None:
         while True:
             marks = (await self._live.stand([feed])).get(feed)
@@ -90,7 +107,11 @@ class Archiver:
             view = await self._live.read(feed, after=marks.archived, limit=_PAGE)
             if view is None or view.marks.epoch != marks.epoch or not view.entries:
                 return
-            await self._archive.append(feed, [(entry.event, entry.version) for entry in view.entries])
+            known = await self._true(feed, view.entries)
+            if known is None:  # it would wait to be archived for ever
+                await self._live.drop(feed)
+                return
+            await self._archive.append(feed, known)
             await self._live.archived(feed, marks.epoch, view.entries[-1].position)
             if view.entries[-1].position >= view.marks.position:
                 return

@@ -160,6 +160,8 @@ def outcome_of(attempt: LiveAttempt, work: asyncio.Future[object] | None, why: S
     the run belongs to somebody else.
     """
     error = work.exception() if work is not None and not work.cancelled() else None
+    if isinstance(error, RunCancelled):
+        why = why or attempt.stopping  # it saw that it has to stop before anybody here did
     if attempt.lost and (why is not None or isinstance(error, AttemptLost)):
         return None
     if attempt.stopping is Stop.FAULT and (why is not None or error is not None):
