@@ -125,6 +125,7 @@ def test_an_end_says_what_became_of_the_run_and_its_final_fact_can_be_made_again
         status, None, record.at, record.at, b'{"title":"t"}',
     )  # fmt: skip
     assert run.result == (b"1" if status is Status.SUCCEEDED else None)
+    assert run.value == (1 if status is Status.SUCCEEDED else None)
     assert run.partial == (None if status is Status.SUCCEEDED else b'"half"')
     told = status in (Status.FAILED, Status.INTERRUPTED)
     assert run.failure == (Failure("code", "words") if told else None)

@@ -530,8 +530,8 @@ def streaming(path: str) -> bool:
 
 @pytest.mark.row("BR-65")
 async def test_every_streaming_route_gets_through_proxies_at_once(backend: str, tmp_path: Path) -> None:
-    # There is one; another one has to be added here.
-    assert [path for path in describe()["paths"] if streaming(path)] == ["/runs/{run_id}/stream"]
+    # Another one has to be added here.
+    assert [path for path in describe()["paths"] if streaming(path)] == ["/runs/{run_id}/stream", "/stream"]
 
     def agents(gates: Gates) -> Sequence[playhead.Agent]:
         return [playhead.external_agent("outside"), *counting(gates)]
@@ -542,9 +542,12 @@ async def test_every_streaming_route_gets_through_proxies_at_once(backend: str, 
         await s.gates.reached("end")
         over = await s.client.start("count", {"n": 1})
         await s.client.ended(over)
-        for run_id, cursor in ((queued, None), (silent, None), (over, None), (silent, "nonsense")):
+        single = [f"/runs/{run_id}/stream" for run_id in (queued, silent, over)]
+        several = [f"/stream?run={queued}&run={silent}", f"/stream?run={over}", f"/stream?run={silent}@nonsense"]
+        for path in (*single, f"/runs/{silent}/stream?cursor=nonsense", *several):
             began = time.monotonic()
-            async with s.client.stream(run_id, cursor) as stream:
+            stream = await s.client.open_path(path)
+            try:
                 await stream.more(1.0)
                 assert time.monotonic() - began < 1.0
                 assert stream.raw
@@ -554,6 +557,8 @@ async def test_every_streaming_route_gets_through_proxies_at_once(backend: str, 
                 assert stream.headers["x-accel-buffering"] == "no"
                 assert "content-length" not in stream.headers
                 assert "content-encoding" not in stream.headers
+            finally:
+                await stream.close()
 
 
 @pytest.mark.row("BR-66", "A24")
