@@ -230,3 +230,13 @@ def test_patterns_keys_and_hook_add_to_the_defaults():
     endless = TextRedactor(mine)
     assert endless.feed("x" * 200) == ""
     assert endless.feed("x" * 100) == "x" * 300
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (inner,)])
+def test_whatever_may_be_encoded_may_be_redacted_and_nothing_deeper(wrap):
+    value: object = "password=hunter22"
+    for _ in range(64):
+        value = wrap(value)
+    assert MARK.encode() in payload.encode(Redactor().value(value))
+    with pytest.raises(PayloadNotJson):
+        Redactor().value(wrap(value))

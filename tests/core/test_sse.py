@@ -289,3 +289,12 @@ def test_a_line_over_the_bound_is_noticed_while_it_grows():
     with pytest.raises(PayloadTooLarge):
         for _ in range(101):
             parser.feed(b"x")
+
+
+@pytest.mark.parametrize("ends", ["\r", "\n", "\r\n"])
+def test_a_stream_that_comes_byte_by_byte_is_the_same(ends):
+    """A line feed ends a line of its own unless it belongs to the carriage return right before it."""
+    stream = f"data: a{ends}{ends}data: b\r\n\ndata: c\r\n\r\ndata: d\r\rdata: e\n\n".encode()
+    parser = Parser()
+    frames = [frame for byte in stream for frame in parser.feed(bytes([byte]))]
+    assert [frame.data for frame in frames] == ["a", "b", "c", "d", "e"]
