@@ -215,3 +215,21 @@ def test_a_digest_binds_the_kind_and_the_content():
     record = waiting()
     [one] = record.asked()
     assert one.digest == digest(one.kind, one.payload)
+
+
+def test_questions_that_lapse_together_leave_nothing_to_wait_for():
+    record = waiting()
+    record.ask("other", deadline=record.at + DEADLINE)
+    record.ask("later", deadline=record.at + 2 * DEADLINE)
+    record.at += DEADLINE
+    record.lapse()
+    assert (record.run.status, record.types[-2:]) == (Status.WAITING, [event.APPROVAL_EXPIRED] * 2)
+    assert [fact.status for fact in record.facts[-2:]] == [Status.WAITING] * 2
+    record.ask("last", deadline=record.at + DEADLINE)
+    record.at += DEADLINE
+    record.lapse()
+    assert record.run.status is Status.RUNNING
+    assert [fact.status for fact in record.facts[-2:]] == [Status.WAITING, Status.RUNNING]
+    assert {one.status for one in record.asked()} == {InterruptStatus.EXPIRED}
+    assert record.lapse() is None
+    assert record.types.count(event.APPROVAL_EXPIRED) == 4

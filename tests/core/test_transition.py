@@ -341,3 +341,15 @@ def test_what_only_equals_a_token_ends_no_run(token):
     assert started.token == token
     with pytest.raises(ValueError, match="whole number"):
         lifecycle.finish(started, token, Outcome(Status.SUCCEEDED), [], 7)
+
+
+def test_a_state_alone_adds_no_entry_and_keeps_the_tip():
+    standing = marks(tag="f" * 12)
+    write = made_write(3, count=0, version=3)
+    assert transition.judge_publish(standing, write) is None
+    moved, entries = transition.after_publish(standing, write)
+    assert entries == ()
+    assert moved == replace(standing, state_version=3, version=5)
+    moved, entries = transition.after_publish(standing, made_write(3, count=2))
+    assert moved == replace(standing, position=5, tag=entries[-1].tag, n=4, version=6)
+    assert [(entry.prev, entry.position) for entry in entries] == [("f" * 12, 4), (entries[0].tag, 5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,9 @@ from tests.mutation.runner import copy_tree, passes, run, sample
 from tests.plugins import histories
 
 COUNT = int(os.environ.get("PLAYHEAD_MUTANTS", "300"))
-# Of 256 mutants drawn by chance 239 were killed, 93 %; a sample of 300 strays by 1.5 % to either side. Of those that
-# lived most make no difference: a default that everybody passes, a bound of words in an error, a short cut.
-FLOOR = 0.89
+# Of 256 mutants drawn by chance 229 were killed (0.895); tests were then added for about ten of those that lived, so 0.93
+# is expected and not measured yet. Most of the rest make no difference: a default that everybody passes, a short cut.
+KILLED = 0.93
 
 
 @pytest.mark.deep
@@ -26,4 +27,6 @@ def test_the_tests_of_core_notice_what_is_wrong_with_it(
     tried = run(sample(COUNT, histories.seed()), tmp_path, os.cpu_count() or 1)
     survivors = sorted(str(one) for one in tried if not one.killed)
     record_property("told", {"mutants": len(tried), "killed": len(tried) - len(survivors), "survivors": survivors})
-    assert len(survivors) <= (1 - FLOOR) * len(tried), "\n".join(survivors)
+    # Below this is more than chance does to a sample of this size: 0.886 of 300.
+    floor = KILLED * len(tried) - 3 * math.sqrt(KILLED * (1 - KILLED) * len(tried))
+    assert len(tried) - len(survivors) >= floor, "\n".join(survivors)
