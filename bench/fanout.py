@@ -48,6 +48,10 @@ class Load:
     pause: float
 
 
+def await_deliveries(watching: subprocess.Popen[str], before: int, count: int) -> None:
+    measure.wait_for(lambda: seen(watching) - before >= count, "every delivery")
+
+
 Figures = dict[str, float]  # microseconds of CPU for each delivery, by load
 
 
@@ -62,7 +66,7 @@ def per_delivery(
             before = seen(watching)
             measure.tell(server, f"emit {load.events} {load.burst} {load.pause}")
             cpu = float(measure.line(server)["cpu"])
-            measure.wait_for(lambda: seen(watching) - before >= deliveries, "every delivery")  # noqa: B023
+            await_deliveries(watching, before, deliveries)
             assert seen(watching) - before == deliveries, "a delivery came twice"
             found[name] = 1e6 * cpu / deliveries
     return found
@@ -137,7 +141,7 @@ def nchan(count: int, loads: Mapping[str, Load]) -> Figures | None:
                         for n in range(load.burst):
                             publish(port, f'{{"type":"{MARK}","n":{i + n},"pad":"{"x" * 150}"}}')
                         time.sleep(load.pause)
-                    measure.wait_for(lambda: seen(watching) - before >= deliveries, "every delivery")  # noqa: B023
+                    await_deliveries(watching, before, deliveries)
                     found[name] = 1e6 * (measure.cpu_seconds(worker) - cpu) / deliveries
         finally:
             server.terminate()

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from playhead import App, Settings
+from playhead.cli.direct import DirectProtocol
 from playhead.cli.listen import address_of, listen
 from playhead.cli.server import Server
 from tests.cli.agents import every
@@ -205,6 +206,16 @@ def test_open_streams_do_not_hold_up_a_stop(tmp_path, stop):
     assert len(told) > 10  # each has its own time to come back
     code, out, _ = playhead("show", active, "--json", "--data", served.data)
     assert (code, json.loads(out)["status"]) == (0, "interrupted")
+
+
+@pytest.mark.parametrize(("delivery", "is_direct"), [("direct", True), ("asgi", False)])
+def test_the_setting_says_how_streams_come_to_sockets(tmp_path, delivery, is_direct):
+    async def ready():
+        pass
+
+    server = Server(App(every, settings=Settings(data=tmp_path / "data", delivery=delivery)), ready)
+    server.config.load()
+    assert issubclass(server.config.http_protocol_class, DirectProtocol) is is_direct
 
 
 @pytest.mark.row("BR-68")

@@ -147,7 +147,7 @@ async def test_a_later_attempt_goes_by_the_decisions_already_given(policy, tmp_p
 
 async def question(app: playhead.App, run_id: str, key: str) -> str:
     """The id of the open question with this key, once there is an attempt that waits for it."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(30):
         while True:
             for one in await app.engine.interrupts("local", run_id):
                 if one.key == key and one.token == (await app.get(run_id)).token and app.engine.attempts.all():

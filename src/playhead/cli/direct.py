@@ -2,6 +2,9 @@
 connection that only waits holds little.
 
 The first is offered to each request as an extension of its ASGI scope, `playhead.gateway.servers.DIRECT`.
+
+uvicorn declares its parts by their classes; the lighter ones that stand in for them here are alike and no subclasses,
+hence the ignored types.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class _Connection:
                     self._sending = True  # nobody sees it of a send that is done at once
                     await self._send(message(body, last=last))
                     self._sending = False
-            except Exception as error:
+            except Exception as error:  # a server may raise anything for a socket that is gone
                 _log.debug("a send failed: %r", error)
                 self.hub.count("broken")
                 self.cut()

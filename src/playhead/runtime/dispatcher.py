@@ -88,6 +88,7 @@ class Dispatcher:
         except StoreUnavailable:
             pass  # noted later
         except Exception:
+            # Nobody waits for this task: what went wrong is told here or never.
             _log.exception("that listeners heard %s could not be noted", fact.event.id)
         finally:
             del self._telling[key]
