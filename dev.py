@@ -24,7 +24,7 @@ VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 
 # Each environment holds the ones before it, so a larger one serves the smaller verbs too.
-ENVIRONMENTS = ("base", "dev", "bench")
+ENVIRONMENTS = ("base", "dev")
 
 # Debian's package → the commands of which any one shows that it is there.
 PACKAGES = {
@@ -326,7 +326,7 @@ def main(argv: list[str]) -> int:
     if args.verb == "docs":
         return docs()
     if args.verb == "bench":
-        ensure("bench")
+        ensure("dev")
         return replace(BIN / "python", "-m", f"bench.{args.name}", *extra)
     ensure("dev")
     return lint()
