@@ -1,0 +1,4 @@
+import { createApp } from "vue"
+import RunPage from "./RunPage.vue"
+
+createApp(RunPage).mount("#app")
