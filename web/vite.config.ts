@@ -16,6 +16,8 @@ export default defineConfig({
     target: "es2022",
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
+    // The page needs all of the client: one file, so that none is missed after a change of the server.
+    rolldownOptions: { output: { codeSplitting: false } },
   },
   plugins: [
     {

@@ -1,4 +1,5 @@
 import { defineConfig } from "tsdown"
+import { parts } from "./scripts/parts.mjs"
 
 export default defineConfig({
   entry: ["src/index.ts", "src/react.ts", "src/element.ts"],
@@ -7,4 +8,5 @@ export default defineConfig({
   platform: "neutral",
   target: "es2022",
   fixedExtension: false,
+  outputOptions: { codeSplitting: parts },
 })

@@ -7,8 +7,9 @@ export class PageElement extends LitElement {
   }
 
   // At most once a frame, however fast frames of the stream come; a hidden tab draws when it is seen again.
+  // What is new is drawn at once: a tab that was opened behind another one begins to follow, and calls.
   protected override async scheduleUpdate(): Promise<void> {
-    await new Promise(requestAnimationFrame)
+    if (this.hasUpdated) await new Promise(requestAnimationFrame)
     super.scheduleUpdate()
   }
 }

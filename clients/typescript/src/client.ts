@@ -1,12 +1,12 @@
 import { commands } from "./commands"
 import { browser, type Environment } from "./environment"
-import { Lines } from "./lines"
-import { FollowedRuns } from "./list"
-import { alone, type Feeds, Together } from "./share"
+import { listLater, together } from "./later"
+import { type Feeds, Lines } from "./lines"
+import { sender } from "./requests"
 import type { Transport } from "./sse"
 import { Shelf } from "./storage"
-import { FollowedRun, type Surroundings } from "./store"
-import type { Client, ClientOptions, RunStore, RunsFilter, RunsStore } from "./types"
+import { type FollowedRun, followRun, type Surroundings } from "./store"
+import type { Client, ClientOptions, RunStore } from "./types"
 
 /** A run that nobody follows any more is kept this long: pages let go and ask again from one screen to the next. */
 const LINGER = 1_000
@@ -20,17 +20,23 @@ export function createClient(options: ClientOptions = {}): Client {
 export function createClientIn(env: Environment, options: ClientOptions): Client {
   const base = baseOf(options.base)
   const transport = transportOf(options)
-  const calls = commands(base, transport, env)
-  const share = (options.share ?? options.headers === undefined) && env.locks !== null && env.channel !== null
-  const connect: ConstructorParameters<typeof Together>[2] = (tell) => new Lines(base, transport, env, tell)
-  const feeds: Feeds = share ? new Together(env, `playhead 1 ${base.href}`, connect) : alone(connect)
+  const send = sender(base, transport)
+  const calls = commands(send, env)
   const shelf = new Shelf(options.storage === undefined ? env.storage : options.storage, base)
-  const around: Surroundings = { calls, feeds, env, shelf }
+  const share = (options.share ?? options.headers === undefined) && env.locks !== null && env.channel !== null
+  const connect = () => new Lines(base, transport, env)
+  let feeds: Promise<Feeds> | null = null
+  const around: Surroundings = {
+    ...calls,
+    env,
+    shelf,
+    feeds: () => (feeds ??= share ? together(env, `playhead 1 ${base.href}`, connect) : Promise.resolve(connect())),
+  }
   const followed = new Map<string, { store: FollowedRun; users: number }>()
 
   function follow(run: string, glance: boolean): RunStore {
     const known = followed.get(run)
-    const entry = known ?? { store: new FollowedRun(run, around, { glance }), users: 0 }
+    const entry = known ?? { store: followRun(run, around, glance), users: 0 }
     if (!known) followed.set(run, entry)
     entry.users += 1
     if (!glance) entry.store.whole()
@@ -44,11 +50,10 @@ export function createClientIn(env: Environment, options: ClientOptions): Client
     })
   }
 
-  const { runs: _runs, interrupts: _interrupts, ...calling } = calls
   return {
-    ...calling,
+    ...calls,
     follow: (run) => follow(run, false),
-    list: (filter: RunsFilter = {}): RunsStore => new FollowedRuns(calls, env, filter, (run) => follow(run, true)),
+    list: (filter = {}) => listLater(send, env, filter, (run) => follow(run, true)),
   }
 }
 

@@ -111,49 +111,57 @@ export function step(state: State, signal: Timed): [State, Order[]] {
   return [after, orders]
 }
 
+const isOurs = (state: State, line: number): boolean => line !== 0 && (line === state.line || line === state.next)
+
+/** Without any connection. */
+const off = (state: State, phase: Phase): State => ({ ...state, phase, line: 0, next: 0, swapAt: null })
+
 function react(state: State, signal: Timed): State {
   const { at } = signal
+  const { phase, line } = state
+  // What a connection says that does not count any more is not heard.
+  if ("line" in signal && !isOurs(state, signal.line)) return state
   switch (signal.is) {
     case "start":
-      return state.line || state.phase === "waiting" ? state : open(state, at)
+      return line || phase === "waiting" ? state : open(state, at)
     case "stop":
-      return { ...state, phase: "idle", line: 0, next: 0, swapAt: null }
+      return off(state, "idle")
     case "swap":
-      return state.phase === "live" ? swap(state, at) : state.phase === "opening" ? open(state, at) : state
+      return phase === "live" ? swap(state, at) : phase === "opening" ? open(state, at) : state
     case "reopen":
-      return state.line ? fail(state, signal) : state
+      return line ? fail(state, signal) : state
     case "bytes":
-      return heard(state, signal, signal.audible ?? state.audible)
+      return heard(state, at, signal.line, signal.audible ?? state.audible)
     case "retry":
-      return isOurs(state, signal.line) ? { ...state, retry: Math.min(LONGEST, signal.ms) } : state
+      return { ...state, retry: Math.min(LONGEST, signal.ms) }
     case "draining":
-      return isOurs(state, signal.line) ? away(state, signal, signal.line, signal.ms) : state
+      return away(state, signal, signal.line, signal.ms)
     case "closed":
-      if (signal.over && signal.line === state.line) return { ...state, phase: "over", line: 0, next: 0, swapAt: null }
-      return lose(state, signal, signal.line)
+      return signal.over && signal.line === line ? off(state, "over") : lose(state, signal, signal.line)
     case "status":
-      return isOurs(state, signal.line) ? answered(state, signal, signal.status, signal.retryAfter) : state
+      if (isRefusal(signal.status)) return off(state, "refused")
+      return signal.status === 204 ? off(state, "over") : away(state, signal, signal.line, signal.retryAfter)
     case "hidden":
       return { ...state, hidden: state.hidden ?? at }
     case "freeze":
-      return isActive(state) ? { ...state, phase: "asleep", line: 0, next: 0, swapAt: null } : state
+      return line || phase === "waiting" ? off(state, "asleep") : state
     case "offline":
       return { ...state, offline: true }
     case "visible":
     case "online":
     case "resume":
-      return wake(signal.is === "online" ? { ...state, offline: false } : state, signal)
+      return wake(signal.is === "online" ? { ...state, offline: false } : { ...state, hidden: null }, state.hidden, at)
     case "tick":
       return tick(state, signal)
   }
 }
 
-const isOurs = (state: State, line: number): boolean => line !== 0 && (line === state.line || line === state.next)
-const isActive = ({ phase }: State): boolean => phase === "opening" || phase === "live" || phase === "waiting"
+/** Statuses that say: not you, not here, and not later either. */
+export const isRefusal = (status: number): boolean => status === 401 || status === 403 || status === 404
 
 function open(state: State, at: number): State {
   const line = state.last + 1
-  return { ...state, phase: "opening", line, next: 0, last: line, heard: at, swapAt: null }
+  return { ...off(state, "opening"), line, last: line, heard: at }
 }
 
 function swap(state: State, at: number): State {
@@ -161,19 +169,15 @@ function swap(state: State, at: number): State {
   return { ...state, next, last: next, trying: at, swapAt: null }
 }
 
-function heard(state: State, signal: Timed & { line: number }, audible: boolean): State {
-  const { at, line } = signal
-  if (!isOurs(state, line)) return state
-  if (line === state.next) return { ...state, line, next: 0, since: at, heard: at, audible }
-  if (state.phase === "opening") return { ...state, phase: "live", since: at, heard: at, audible }
-  return { ...state, heard: at, audible }
+function heard(state: State, at: number, line: number, audible: boolean): State {
+  const again = state.phase === "live" && line === state.line
+  const next = line === state.next ? 0 : state.next
+  return { ...state, phase: "live", line, next, since: again ? state.since : at, heard: at, audible }
 }
 
 /** One of the connections is gone. */
 function lose(state: State, signal: Timed, line: number): State {
-  if (line === state.next && line !== 0)
-    return { ...state, next: 0, tries: state.tries + 1, swapAt: again(state, signal) }
-  if (line !== state.line || line === 0) return state
+  if (line === state.next) return { ...state, next: 0, tries: state.tries + 1, swapAt: again(state, signal) }
   if (state.next) return { ...state, phase: "opening", line: state.next, next: 0, heard: state.trying }
   return fail(state, signal)
 }
@@ -181,8 +185,7 @@ function lose(state: State, signal: Timed, line: number): State {
 function fail(state: State, signal: Timed): State {
   const good = state.phase === "live" && signal.at - state.since >= GOOD
   const counted = good ? { ...state, tries: 0 } : state
-  const wakes = again(counted, signal)
-  return { ...counted, phase: "waiting", line: 0, next: 0, swapAt: null, tries: counted.tries + 1, wake: wakes }
+  return { ...off(counted, "waiting"), tries: counted.tries + 1, wake: again(counted, signal) }
 }
 
 /** When to try again. */
@@ -196,23 +199,13 @@ function away(state: State, signal: Timed, line: number, ms: number | null): Sta
   return lose(ms === null ? state : { ...state, notBefore: signal.at + Math.min(LONGEST, ms) }, signal, line)
 }
 
-function answered(state: State, signal: Timed & { line: number }, status: number, told: number | null): State {
-  if (status === 401 || status === 403 || status === 404)
-    return { ...state, phase: "refused", line: 0, next: 0, swapAt: null }
-  if (status === 204) return { ...state, phase: "over", line: 0, next: 0, swapAt: null }
-  return away(state, signal, signal.line, told)
-}
-
 /** Somebody looks again, or the network is back: what was live before is not believed any more. */
-function wake(state: State, signal: Timed): State {
-  const { at } = signal
-  const away = state.hidden === null ? 0 : at - state.hidden
-  const seen = signal.is === "online" ? state : { ...state, hidden: null }
-  if (state.phase === "asleep") return open(seen, at)
-  if (state.phase === "waiting") return at < state.notBefore ? { ...seen, wake: state.notBefore } : open(seen, at)
-  if (state.phase !== "live") return seen
-  if (state.audible && at - state.heard > KEEP_ALIVE) return open(seen, at)
-  return away > KEEP_ALIVE && !state.next ? swap(seen, at) : seen
+function wake(state: State, hidden: number | null, at: number): State {
+  if (state.phase === "asleep") return open(state, at)
+  if (state.phase === "waiting") return at < state.notBefore ? { ...state, wake: state.notBefore } : open(state, at)
+  if (state.phase !== "live") return state
+  if (state.audible && at - state.heard > KEEP_ALIVE) return open(state, at)
+  return hidden !== null && at - hidden > KEEP_ALIVE && !state.next ? swap(state, at) : state
 }
 
 function tick(state: State, signal: Timed): State {
@@ -227,9 +220,8 @@ function tick(state: State, signal: Timed): State {
 /** Put the alarm where it belongs. */
 function timed(state: State, { at }: Timed): State {
   if (state.phase === "waiting") return state
-  const silence = state.line && (state.audible || state.phase === "opening") ? state.heard + SILENCE : null
-  const change = state.next ? state.trying + SILENCE : state.swapAt
-  const alarms = [silence, change].filter((one) => one !== null)
-  const wake = alarms.length > 0 ? Math.max(at, Math.min(...alarms)) : null
-  return wake === state.wake ? state : { ...state, wake }
+  const silence = state.line && (state.audible || state.phase === "opening") ? state.heard + SILENCE : Infinity
+  const change = state.next ? state.trying + SILENCE : (state.swapAt ?? Infinity)
+  const due = Math.max(at, Math.min(silence, change))
+  return { ...state, wake: due === Infinity ? null : due }
 }

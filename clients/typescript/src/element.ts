@@ -2,7 +2,7 @@
  * `<playhead-run run="…" base="/">`: a run, live, for any page.
  *
  * Parts for `::part()`: run, title, status, connection, problem, step, progress, question, text, timeline, event.
- * It sends `playhead-change` with the view as its detail.
+ * It sends `playhead-change` with the view as its detail. `labels` says its words in another language.
  */
 import { clientOf } from "./shared"
 import type { Client, Interrupt, RunEvent, RunStore, RunView } from "./types"
@@ -19,11 +19,6 @@ progress { width: 100% }
 [part=text] { white-space: pre-wrap; overflow-wrap: anywhere; margin: .5em 0 }
 ol { list-style: none; padding: 0; margin: .5em 0; font-size: .875em }
 button { font: inherit }`
-
-const words = (name: string): string => {
-  const text = name.replaceAll("_", " ")
-  return text.charAt(0).toUpperCase() + text.slice(1)
-}
 
 /** What came from outside becomes text and never markup. */
 function make(tag: string, part: string, ...children: (Node | string)[]): HTMLElement {
@@ -50,10 +45,9 @@ function build() {
   const step = make("p", "step")
   const progress = make("progress", "progress") as HTMLProgressElement
   progress.max = 100
-  progress.setAttribute("aria-label", "Progress")
   const questions = make("div", "")
   const texts = make("div", "")
-  const older = make("button", "", "Older") as HTMLButtonElement
+  const older = make("button", "") as HTMLButtonElement
   older.type = "button"
   const events = make("ol", "timeline")
   const head = make("header", "", title, status, connection)
@@ -72,6 +66,7 @@ export class PlayheadRun extends Base {
   #questions = new Map<string, HTMLElement>()
   #events = new Map<string, HTMLElement>()
   #drawing = false
+  #labels: Readonly<Record<string, string>> = {}
 
   /** The client to use, instead of one for `base`. */
   get client(): Client | null {
@@ -80,6 +75,22 @@ export class PlayheadRun extends Base {
   set client(client: Client | null) {
     this.#client = client
     this.#follow()
+  }
+
+  /**
+   * What is shown for a name: of a status, a connection, a step, an event type, an agent, a kind of question, and for
+   * `approve`, `reject`, `older` and `progress`. A name that is not here is shown as it is, with spaces.
+   */
+  get labels(): Readonly<Record<string, string>> {
+    return this.#labels
+  }
+  set labels(labels: Readonly<Record<string, string>>) {
+    this.#labels = labels
+    for (const nodes of [this.#questions, this.#events]) {
+      for (const node of nodes.values()) node.remove()
+      nodes.clear()
+    }
+    this.#soon()
   }
 
   /** What is shown. */
@@ -145,13 +156,21 @@ export class PlayheadRun extends Base {
     return nodes
   }
 
+  #words(name: string): string {
+    if (Object.hasOwn(this.#labels, name)) return this.#labels[name] as string
+    const text = name.replaceAll("_", " ")
+    return text.charAt(0).toUpperCase() + text.slice(1)
+  }
+
   #draw(view: RunView, nodes: Nodes): void {
     const { run, snapshot } = view
-    put(nodes.title, snapshot?.title ?? words(run?.agent ?? ""))
-    put(nodes.status, run && words(run.status))
-    put(nodes.connection, words(view.connection))
+    nodes.older.textContent = this.#words("older")
+    nodes.progress.setAttribute("aria-label", this.#words("progress"))
+    put(nodes.title, snapshot?.title ?? this.#words(run?.agent ?? ""))
+    put(nodes.status, run && this.#words(run.status))
+    put(nodes.connection, this.#words(view.connection))
     put(nodes.problem, view.problem?.detail ?? (run?.error && `${run.error.message} (${run.error.code})`))
-    const steps = [snapshot?.current_step && words(snapshot.current_step), snapshot?.detail]
+    const steps = [snapshot?.current_step && this.#words(snapshot.current_step), snapshot?.detail]
     put(nodes.step, steps.filter(Boolean).join(": "))
     nodes.progress.hidden = view.connection === "ended" || !snapshot
     if (snapshot?.progress == null) nodes.progress.removeAttribute("value")
@@ -169,7 +188,7 @@ export class PlayheadRun extends Base {
     wrong.setAttribute("role", "alert")
     wrong.hidden = true
     const answers = [true, false].map((approved) => {
-      const button = make("button", "", approved ? "Approve" : "Reject") as HTMLButtonElement
+      const button = make("button", "", this.#words(approved ? "approve" : "reject")) as HTMLButtonElement
       button.type = "button"
       button.onclick = () => void this.#decide(interrupt, approved, answers, wrong)
       return button
@@ -177,7 +196,7 @@ export class PlayheadRun extends Base {
     return make(
       "section",
       "question",
-      make("p", "", typeof title === "string" ? title : words(interrupt.kind)),
+      make("p", "", typeof title === "string" ? title : this.#words(interrupt.kind)),
       ...answers,
       wrong,
     )
@@ -201,7 +220,7 @@ export class PlayheadRun extends Base {
   #event(event: RunEvent): HTMLElement {
     const time = make("time", "", new Date(event.occurred_at).toLocaleTimeString())
     time.setAttribute("datetime", event.occurred_at)
-    return make("li", "event", time, ` ${words(event.type)}`)
+    return make("li", "event", time, ` ${this.#words(event.type)}`)
   }
 }
 

@@ -18,20 +18,16 @@ export interface Environment {
   readonly storage: SavedStates | null
 }
 
-/** A machine that slept: the steady clock of some stands still meanwhile, and the one on the wall tells. */
-const SLEPT = 5_000
-
 export function browser(): Environment {
   let wall = Date.now()
-  let steady = performance.now()
-  let slept = 0
+  let passed = 0
   return {
+    // The steady clock of some machines stands still while they sleep; the one on the wall may be put back.
     now() {
-      const extra = Date.now() - wall - (performance.now() - steady)
-      if (extra > SLEPT) slept += extra
+      const before = wall
       wall = Date.now()
-      steady = performance.now()
-      return steady + slept
+      passed += Math.max(0, wall - before)
+      return passed
     },
     random: Math.random,
     after(ms, then) {
@@ -39,7 +35,7 @@ export function browser(): Environment {
       return () => clearTimeout(timer)
     },
     watch,
-    hidden: () => globalThis.document?.visibilityState === "hidden",
+    hidden: () => globalThis.document?.hidden ?? false,
     // Only pages come and go as tabs; a server process has nobody to share with.
     locks: (globalThis.document && globalThis.navigator?.locks) ?? null,
     channel: globalThis.BroadcastChannel ? (name) => new BroadcastChannel(name) : null,
@@ -51,16 +47,17 @@ function watch(heard: (signal: PageSignal) => void): () => void {
   const { window, document } = globalThis
   if (!window || !document) return () => undefined
   const seen = new AbortController()
-  const on = (target: EventTarget, name: string, signal: (event: Event) => PageSignal | null) =>
-    target.addEventListener(name, (event) => said(signal(event)), { signal: seen.signal })
-  const said = (signal: PageSignal | null) => signal && heard(signal)
-  on(document, "visibilitychange", () => (document.visibilityState === "hidden" ? "hidden" : "visible"))
-  on(document, "freeze", () => "freeze")
-  on(document, "resume", () => "resume")
-  on(window, "pagehide", () => "freeze")
-  on(window, "pageshow", (event) => ((event as PageTransitionEvent).persisted ? "resume" : null))
-  on(window, "online", () => "online")
-  on(window, "offline", () => "offline")
+  const tell = ({ type, persisted }: Event & { persisted?: boolean }) => {
+    if (type === "visibilitychange") heard(document.hidden ? "hidden" : "visible")
+    else if (type === "pagehide") heard("freeze")
+    else if (type !== "pageshow") heard(type as PageSignal)
+    else if (persisted) heard("resume")
+  }
+  const listen = (target: EventTarget, names: string[]) => {
+    for (const name of names) target.addEventListener(name, tell, { signal: seen.signal })
+  }
+  listen(document, ["visibilitychange", "freeze", "resume"])
+  listen(window, ["pagehide", "pageshow", "online", "offline"])
   return () => seen.abort()
 }
 

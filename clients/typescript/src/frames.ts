@@ -32,17 +32,38 @@ export interface Block {
 type Json = Record<string, unknown>
 
 const FEED = "run:"
-const FINAL: ReadonlySet<unknown> = new Set<Status>(["succeeded", "failed", "cancelled", "interrupted"])
+const FINAL: unknown[] = ["succeeded", "failed", "cancelled", "interrupted"] satisfies Status[]
 
-export const isFinal = (status: Status | undefined): boolean => FINAL.has(status)
+export const isFinal = (status: unknown): status is Status => FINAL.includes(status)
 
 /** A place that may be kept; the two ids that only say "do not return" may not. */
 export const cursorOf = (id: unknown): string | null =>
   typeof id === "string" && id !== "" && id !== "end" && id !== "stop" ? id : null
 
 const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value)
-const isCount = (value: unknown): value is number => typeof value === "number" && value >= 0
-const orNull = (value: unknown): string | null => (typeof value === "string" ? value : null)
+
+/** Whether it is an object that has these strings, and these numbers that count something. */
+const has = (value: unknown, strings: string[], counts: string[] = []): value is Json =>
+  isObject(value) &&
+  strings.every((name) => typeof value[name] === "string") &&
+  counts.every((name) => typeof value[name] === "number" && value[name] >= 0)
+
+const isEvent = (event: unknown, run: string): event is RunEvent => has(event, ["id", "type"]) && event.run_id === run
+const isSnapshot = (snapshot: unknown): snapshot is Snapshot => has(snapshot, ["status"], ["version"])
+const isPiece = (piece: unknown): piece is TextPiece => has(piece, ["part", "text"], ["attempt", "offset", "end"])
+
+/** Whether an answer, or what was kept of one, can be shown. */
+export function isBootstrap(screen: unknown, run: string): screen is Bootstrap {
+  if (!isObject(screen) || !isObject(screen.run) || screen.run.id !== run || !isSnapshot(screen.snapshot)) return false
+  const { events, text, interrupts } = screen
+  if (!Array.isArray(events) || !Array.isArray(text) || !Array.isArray(interrupts)) return false
+  return (
+    isObject(screen.timeline) &&
+    events.every((event) => isEvent(event, run)) &&
+    text.every(isPiece) &&
+    interrupts.every(isObject)
+  )
+}
 
 /** `single` names the run of a stream that is about one. Null: malformed, unknown, or nothing for a client. */
 export function read(block: Block, single: string | null): Heard | Draining | null {
@@ -52,60 +73,35 @@ export function read(block: Block, single: string | null): Heard | Draining | nu
   } catch {
     return null
   }
+  if (block.event === "draining")
+    return has(data, [], ["retry_ms"]) ? { run: null, retry: data.retry_ms as number } : null
   if (!isObject(data)) return null
-  if (block.event === "draining") return isCount(data.retry_ms) ? { run: null, retry: data.retry_ms } : null
-  const run =
-    single ?? (typeof data.feed === "string" && data.feed.startsWith(FEED) ? data.feed.slice(FEED.length) : null)
+  const { feed = "" } = data
+  const run = single ?? (String(feed).startsWith(FEED) ? String(feed).slice(FEED.length) : null)
   const frame = run === null ? null : frameOf(block, data, run, single === null)
   return run === null || frame === null ? null : { run, frame }
 }
 
 function frameOf(block: Block, data: Json, run: string, many: boolean): Frame | null {
+  const cursor = cursorOf(many ? data.cursor : block.id)
+  const { snapshot, degraded, bootstrap = null } = data
+  const event = many ? data.event : data
   switch (block.event || "message") {
-    case "message": {
-      const event = many ? data.event : data
-      return isEvent(event, run) ? { is: "event", event, cursor: cursorOf(many ? data.cursor : block.id) } : null
-    }
+    case "message":
+      return isEvent(event, run) ? { is: "event", event, cursor } : null
     case "state":
-      return isSnapshot(data.snapshot)
-        ? { is: "state", snapshot: data.snapshot, degraded: orNull(data.degraded) }
+      return isSnapshot(snapshot)
+        ? { is: "state", snapshot, degraded: typeof degraded === "string" ? degraded : null }
         : null
     case "text":
-      return isPiece(data) ? { is: "text", piece: pieceOf(data) } : null
-    case "resync_required": {
-      if (data.bootstrap !== undefined && !isBootstrap(data.bootstrap, run)) return null
-      return { is: "resync", bootstrap: data.bootstrap ?? null, cursor: cursorOf(many ? data.cursor : block.id) }
-    }
+      return isPiece(data) ? { is: "text", piece: data } : null
+    case "resync_required":
+      return bootstrap === null || isBootstrap(bootstrap, run) ? { is: "resync", bootstrap, cursor } : null
     case "end":
-      return isFinal(data.status as Status) ? { is: "end", status: data.status as Status } : null
+      return isFinal(data.status) ? { is: "end", status: data.status } : null
     case "refused":
-      return typeof data.code === "string" ? { is: "refused", code: data.code } : null
+      return has(data, ["code"]) ? { is: "refused", code: data.code as string } : null
     default:
       return null
   }
-}
-
-function isEvent(event: unknown, run: string): event is RunEvent {
-  return isObject(event) && typeof event.id === "string" && typeof event.type === "string" && event.run_id === run
-}
-
-function isSnapshot(snapshot: unknown): snapshot is Snapshot {
-  return isObject(snapshot) && typeof snapshot.status === "string" && isCount(snapshot.version)
-}
-
-function isPiece(piece: unknown): piece is TextPiece {
-  if (!isObject(piece) || typeof piece.part !== "string" || typeof piece.text !== "string") return false
-  return isCount(piece.attempt) && isCount(piece.offset) && isCount(piece.end)
-}
-
-function pieceOf({ part, attempt, offset, end, text, final, truncated }: TextPiece): TextPiece {
-  return { part, attempt, offset, end, text, final: final === true, ...(truncated && { truncated }) }
-}
-
-/** Whether an answer, or what was kept of one, can be shown. */
-export function isBootstrap(screen: unknown, run: string): screen is Bootstrap {
-  if (!isObject(screen) || !isObject(screen.run) || screen.run.id !== run || !isSnapshot(screen.snapshot)) return false
-  const { events, text, interrupts, timeline } = screen
-  if (!Array.isArray(events) || !Array.isArray(text) || !Array.isArray(interrupts) || !isObject(timeline)) return false
-  return events.every((event) => isEvent(event, run)) && text.every(isPiece) && interrupts.every(isObject)
 }

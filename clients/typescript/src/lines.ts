@@ -1,116 +1,123 @@
-/** The connections of one browser, or of one tab: which feeds they carry, and what comes of what they say. */
-import { IDLE, type Signal, type State, step } from "./connection"
+/** The connections of one tab, or of one browser: which runs they carry, and who hears what they say. */
+import { IDLE, isRefusal, type Signal, type State, step } from "./connection"
 import type { Environment } from "./environment"
-import { type Block, type Frame, read } from "./frames"
-import { problem } from "./problem"
+import { type Frame, read } from "./frames"
 import type { Link } from "./reducer"
 import { type Listener, open, type Transport } from "./sse"
-import { type Batch, type Place, Tape } from "./tape"
+import type { Texts } from "./texts"
 import type { Problem, TextPart } from "./types"
 
 /** What one who follows a run is told. */
 export type Said =
-  | ({ readonly is: "frames" } & Batch)
+  | { readonly is: "frames"; readonly frames: readonly Frame[] }
   | { readonly is: "link"; readonly link: Link }
   /** Look whether the run is still there for you. `problem`: it is not. */
   | { readonly is: "check"; readonly problem: Problem | null }
   /** Nothing follows at this place: read what there is. */
   | { readonly is: "gone" }
 
-/** Feeds of one connection, and connections. Feeds beyond that wait until there is room. */
+/** One who follows a run. */
+export interface Feed {
+  /** Where a new connection goes on, and what of the texts it need not send again. */
+  readonly cursor: string | null
+  readonly texts: Texts
+  /** A connection begins to speak that was asked for this. */
+  begin(texts: ReadonlyMap<string, TextPart>, cursor: string | null): void
+  hear(said: Said): void
+}
+
+/** Who brings what is followed: connections of this tab, or of another one. */
+export interface Feeds {
+  /** Begin to follow; at most one does, for each run. */
+  join(run: string, feed: Feed): void
+  /** Something is missing at the place of this run. */
+  again(run: string): void
+  leave(run: string): void
+}
+
+/** Runs of one connection, and connections. Runs beyond that wait until there is room. */
 export const FEEDS = 32
 export const LINES = 3
-/** Changes are collected for this long, so that a list of feeds makes one connection. */
+/** Changes are collected for this long, so that a list of runs makes one connection. */
 const COLLECT = 40
-/** How long a reader's place that is not known may take to come by. */
-const UNPLACED = 500
 /** A machine that slept is found out this soon. */
 const LOOK = 5_000
 /** A query may have 4,096 bytes. */
 const QUERY = 3_800
 
-interface Line {
-  readonly close: () => void
-  /** What was asked for. A tape that is no longer the one of its run hears nothing more. */
-  readonly places: ReadonlyMap<string, Asked>
+/** Each joining is another one: what an old request brings is not heard by a new one. */
+interface Joined {
+  readonly feed: Feed
+  /** Nothing more comes. */
+  over: boolean
 }
 
+/** What a connection was asked for. */
 interface Asked {
-  readonly tape: Tape
+  readonly joined: Joined
   readonly cursor: string | null
   readonly texts: ReadonlyMap<string, TextPart>
 }
 
-/** A connection and the feeds that it carries or is about to. */
+interface Line {
+  readonly close: () => void
+  readonly asked: ReadonlyMap<string, Asked>
+}
+
+/** A connection and the runs that it carries or is about to. */
 interface Slot {
   state: State
-  link: Link
-  readonly feeds: Set<string>
+  readonly runs: Set<string>
   readonly lines: Map<number, Line>
-  /** When it is looked at next. */
-  due: number | null
   alarm: () => void
 }
 
-export class Lines {
+export class Lines implements Feeds {
   readonly #base: URL
   readonly #transport: Transport
   readonly #env: Environment
-  readonly #tell: (run: string, said: Said) => void
-  readonly #tapes = new Map<string, Tape>()
+  readonly #joined = new Map<string, Joined>()
   readonly #slots: Slot[] = []
   readonly #unwatch: () => void
   #pending: (() => void) | null = null
 
-  constructor(base: URL, transport: Transport, env: Environment, tell: (run: string, said: Said) => void) {
+  constructor(base: URL, transport: Transport, env: Environment) {
     this.#base = base
     this.#transport = transport
     this.#env = env
-    this.#tell = tell
     this.#unwatch = env.watch((signal) => {
       for (const slot of this.#slots) this.#step(slot, { is: signal })
     })
   }
 
-  /** Somebody at this place wants to follow. The answer is for that one alone; the rest is told as it comes. */
-  want(run: string, place: Place): Said[] {
-    const tape = this.#tapes.get(run)
-    const slot = this.#slots.find((one) => one.feeds.has(run))
-    const carried = slot?.lines.get(slot.state.line)?.places.get(run)?.tape === tape
-    const link: Said = { is: "link", link: slot && carried ? slot.link : "connecting" }
-    if (!tape) {
-      this.#tapes.set(run, new Tape(place))
-      this.#soon()
-      return [link]
-    }
-    const lacking = tape.since(place.cursor)
-    if (lacking) return [link, { is: "frames", ...lacking }]
-    if (tape.over) return [{ is: "gone" }]
-    this.#await(run, tape, place.cursor)
-    return [link]
+  join(run: string, feed: Feed): void {
+    this.#joined.set(run, { feed, over: false })
+    this.#soon()
   }
 
-  /** Nobody follows it any more. */
-  drop(run: string): void {
-    if (this.#tapes.delete(run)) this.#soon()
+  /** Hang up and come back, after a wait. */
+  again(run: string): void {
+    this.#signal(run, "reopen")
+  }
+
+  /** Open another connection from where the feed is now, and let this one go when that one speaks. */
+  swap(run: string): void {
+    this.#signal(run, "swap")
+  }
+
+  leave(run: string): void {
+    if (this.#joined.delete(run)) this.#soon()
   }
 
   stop(): void {
-    this.#tapes.clear()
+    this.#joined.clear()
     this.#unwatch()
     this.#pending?.()
     for (const slot of this.#slots) this.#step(slot, { is: "stop" })
   }
 
-  /** A reader whose place is not on the tape may be ahead of it. If it stays unknown, a new connection begins there. */
-  #await(run: string, tape: Tape, cursor: string | null): void {
-    this.#env.after(UNPLACED, () => {
-      if (this.#tapes.get(run) !== tape || tape.over || tape.since(cursor)) return
-      const slot = this.#slots.find((one) => one.feeds.has(run))
-      if (slot?.state.phase !== "live") return this.#await(run, tape, cursor)
-      tape.rewind = cursor
-      this.#step(slot, { is: "swap" })
-    })
+  #signal(run: string, is: "reopen" | "swap"): void {
+    for (const slot of this.#slots) if (slot.runs.has(run)) this.#step(slot, { is })
   }
 
   #soon(): void {
@@ -120,23 +127,23 @@ export class Lines {
     })
   }
 
-  /** Give each feed a connection, and each connection its feeds. */
+  /** Give each run a connection, and each connection its runs. */
   #arrange(): void {
-    for (const slot of this.#slots) for (const run of slot.feeds) if (!this.#tapes.has(run)) slot.feeds.delete(run)
-    for (const [run, tape] of this.#tapes) {
-      if (tape.over || this.#slots.some((slot) => slot.feeds.has(run))) continue
-      const slot = this.#slots.find((one) => one.feeds.size < FEEDS) ?? this.#another()
+    for (const slot of this.#slots) for (const run of slot.runs) if (!this.#joined.has(run)) slot.runs.delete(run)
+    for (const [run, { over }] of this.#joined) {
+      if (over || this.#slots.some((slot) => slot.runs.has(run))) continue
+      const slot = this.#slots.find((one) => one.runs.size < FEEDS) ?? this.#another()
       if (!slot) break
-      slot.feeds.add(run)
+      slot.runs.add(run)
     }
     for (const slot of this.#slots) {
       const { phase, line, next } = slot.state
-      const asked = new Set<Tape>()
-      for (const { tape } of slot.lines.get(next || line)?.places.values() ?? []) if (!tape.over) asked.add(tape)
-      const going = this.#going(slot)
+      const going = this.#going(slot).map(([, joined]) => joined)
+      const carried = [...(slot.lines.get(next || line)?.asked.values() ?? [])].map(({ joined }) => joined)
+      const asked = carried.filter((joined) => !joined.over)
       if (going.length === 0) this.#step(slot, { is: "stop" })
       else if (line === 0 && phase !== "waiting" && phase !== "asleep") this.#step(slot, { is: "start" })
-      else if (line !== 0 && (asked.size !== going.length || going.some(([, tape]) => !asked.has(tape))))
+      else if (line !== 0 && (asked.length !== going.length || going.some((joined) => !asked.includes(joined))))
         this.#step(slot, { is: "swap" })
     }
   }
@@ -144,16 +151,15 @@ export class Lines {
   #another(): Slot | null {
     if (this.#slots.length >= LINES) return null
     const alarm = () => undefined
-    const slot: Slot = { state: IDLE, link: "connecting", feeds: new Set(), lines: new Map(), due: null, alarm }
+    const slot: Slot = { state: IDLE, runs: new Set(), lines: new Map(), alarm }
     this.#slots.push(slot)
     if (this.#env.hidden()) this.#step(slot, { is: "hidden" })
     return slot
   }
 
-  /** The feeds of a connection of which there is more to come. */
-  #going(slot: Slot): [string, Tape][] {
-    const tapes = [...slot.feeds].map((run) => [run, this.#tapes.get(run)] as const)
-    return tapes.filter((one): one is [string, Tape] => one[1]?.over === false)
+  /** The runs of a connection of which there is more to come. */
+  #going(slot: Slot): [string, Joined][] {
+    return [...this.#joined].filter(([run, { over }]) => !over && slot.runs.has(run))
   }
 
   #step(slot: Slot, signal: Signal): void {
@@ -169,143 +175,102 @@ export class Lines {
       }
     }
     if (state.phase === "live" && (before.phase !== "live" || state.line !== before.line)) this.#begin(slot)
-    this.#relink(slot)
+    else if (before.phase === "live" && ["opening", "waiting", "asleep"].includes(state.phase))
+      for (const [, { feed }] of this.#going(slot)) feed.hear({ is: "link", link: "reconnecting" })
     this.#arm(slot, at)
   }
 
-  /** An alarm that is due early enough is left alone: bytes come often, and each one puts off the end of silence. */
   #arm(slot: Slot, at: number): void {
-    if (slot.state.wake === null) return
-    const due = Math.min(at + LOOK, slot.state.wake)
-    if (slot.due !== null && slot.due <= due) return
     slot.alarm()
-    slot.due = due
-    slot.alarm = this.#env.after(Math.max(0, due - at), () => {
-      slot.due = null
-      this.#step(slot, { is: "tick" })
-    })
-  }
-
-  #relink(slot: Slot): void {
-    const { phase } = slot.state
-    if (phase === "over" || phase === "refused" || phase === "idle") slot.link = "connecting"
-    else if (phase === "live" || slot.link !== "connecting") this.#say(slot, phase === "live" ? "live" : "reconnecting")
-  }
-
-  #say(slot: Slot, link: Link): void {
-    if (link === slot.link) return
-    slot.link = link
-    for (const [run] of this.#going(slot)) this.#tell(run, { is: "link", link })
+    if (slot.state.wake === null) return
+    slot.alarm = this.#env.after(Math.min(LOOK, Math.max(0, slot.state.wake - at)), () =>
+      this.#step(slot, { is: "tick" }),
+    )
   }
 
   #begin(slot: Slot): void {
-    for (const [run, { tape, cursor, texts }] of slot.lines.get(slot.state.line)?.places ?? []) {
-      tape.begin(cursor, texts)
-      this.#tell(run, { is: "link", link: "live" })
+    for (const { joined, cursor, texts } of slot.lines.get(slot.state.line)?.asked.values() ?? []) {
+      joined.feed.begin(texts, cursor)
+      joined.feed.hear({ is: "link", link: "live" })
     }
   }
 
   #open(slot: Slot, line: number): void {
-    const places = new Map<string, Asked>()
     const going = this.#going(slot)
     const single = going.length === 1 ? (going[0]?.[0] ?? null) : null
-    const url = this.#address(going, single, places)
-    const runs = [...places.keys()]
+    const asked = new Map<string, Asked>()
+    const url = this.#address(going, single, asked)
     let heard = new Map<string, Frame[]>()
+    const tell = (said: Said) => {
+      for (const [, { feed }] of going) feed.hear(said)
+    }
     const listener: Listener = {
-      block: (block) => this.#hear(slot, line, block, single, heard),
       retry: (ms) => this.#step(slot, { is: "retry", line, ms }),
+      block: (block) => {
+        const told = read(block, single)
+        if (told?.run === null) this.#step(slot, { is: "draining", line, ms: told.retry })
+        else if (told)
+          heard
+            .set(told.run, heard.get(told.run) ?? [])
+            .get(told.run)
+            ?.push(told.frame)
+      },
       bytes: (audible) => {
         this.#step(slot, { is: "bytes", line, audible })
         const frames = heard
         heard = new Map()
-        if (slot.state.line === line) this.#pass(slot, places, frames)
+        if (slot.state.line === line) this.#pass(asked, frames)
       },
-      status: (status, retryAfter, told) => this.#answered(slot, line, runs, status, retryAfter, told),
+      status: (status, retryAfter, told) => {
+        const final = isRefusal(status)
+        // Of several runs, the answer is about the first that cannot be served. Each finds out for itself.
+        const shared = final && single === null
+        this.#step(slot, shared ? { is: "closed", line } : { is: "status", line, status, retryAfter })
+        if (final) tell({ is: "check", problem: shared ? null : told })
+        else if (status === 204) tell({ is: "gone" })
+      },
       closed: (doubt) => {
         const over = this.#going(slot).length === 0
-        if (doubt && !over) for (const run of runs) this.#tell(run, { is: "check", problem: null })
+        if (doubt && !over) tell({ is: "check", problem: null })
         this.#step(slot, { is: "closed", line, over })
       },
     }
-    slot.lines.set(line, { close: open(url, this.#transport, listener), places })
-  }
-
-  #hear(slot: Slot, line: number, block: Block, single: string | null, heard: Map<string, Frame[]>): void {
-    const told = read(block, single)
-    if (told === null) return
-    if (told.run === null) this.#step(slot, { is: "draining", line, ms: told.retry })
-    else {
-      const frames = heard.get(told.run)
-      if (frames) frames.push(told.frame)
-      else heard.set(told.run, [told.frame])
-    }
+    slot.lines.set(line, { close: open(url, this.#transport, listener), asked })
   }
 
   /** What came in one piece goes on in one piece. */
-  #pass(slot: Slot, places: Line["places"], heard: Map<string, Frame[]>): void {
-    let gap = false
+  #pass(asked: Line["asked"], heard: Map<string, Frame[]>): void {
     for (const [run, frames] of heard) {
-      const tape = places.get(run)?.tape
-      if (!tape || this.#tapes.get(run) !== tape) continue
-      const batch = tape.push(frames)
-      gap ||= tape.gap
-      this.#tell(run, { is: "frames", ...batch })
-      if (frames.some((frame) => frame.is === "refused")) this.#tapes.delete(run)
-    }
-    if (gap) this.#step(slot, { is: "reopen" })
-  }
-
-  #answered(
-    slot: Slot,
-    line: number,
-    runs: string[],
-    status: number,
-    after: number | null,
-    told: Problem | null,
-  ): void {
-    const final = status === 401 || status === 403 || status === 404
-    const several = runs.length > 1
-    // Of several feeds, the answer is about the first that cannot be served. Each finds out for itself.
-    this.#step(slot, final && several ? { is: "closed", line } : { is: "status", line, status, retryAfter: after })
-    if (!final && status !== 204) return
-    for (const run of runs) {
-      const tape = this.#tapes.get(run)
-      if (tape && final && !several) tape.over = this.#tapes.delete(run)
-      this.#tell(run, status === 204 ? { is: "gone" } : { is: "check", problem: several ? null : told })
+      const joined = asked.get(run)?.joined
+      if (!joined || this.#joined.get(run) !== joined) continue
+      joined.over ||= frames.some(({ is }) => is === "end" || is === "refused")
+      joined.feed.hear({ is: "frames", frames })
     }
   }
 
   /** Where to ask, with the place of each and, as far as there is room, the texts that need not be sent again. */
-  #address(going: readonly [string, Tape][], single: string | null, places: Map<string, Asked>): URL {
+  #address(going: readonly [string, Joined][], single: string | null, asked: Map<string, Asked>): URL {
     const path = single === null ? "stream" : `runs/${encodeURIComponent(single)}/stream`
     const query: string[] = single === null ? [] : ["resync=inline"]
-    const asked = going.map(([run, tape]) => {
-      const cursor = tape.rewind === undefined ? tape.tip : tape.rewind
+    for (const [run, joined] of going) {
+      const { cursor } = joined.feed
       const place = cursor === null ? "" : encodeURIComponent(cursor)
       if (single === null) query.push(`run=${encodeURIComponent(run)}${place && `@${place}`}`)
       else if (place) query.push(`cursor=${place}`)
-      return { run, tape, cursor }
-    })
+    }
     let length = query.join("&").length
-    for (const { run, tape, cursor } of asked) {
+    for (const [run, joined] of going) {
+      const { cursor, texts: known } = joined.feed
       const texts = new Map<string, TextPart>()
-      for (const [name, part] of tape.texts.whole()) {
+      for (const [name, part] of known.whole()) {
         const more = `text=${single === null ? `run:${run}.` : ""}${name}:${part.end}`
         length += more.length + 1
         if (length > QUERY) break
         query.push(more)
         texts.set(name, part)
       }
-      places.set(run, { tape, cursor, texts })
+      asked.set(run, { joined, cursor, texts })
     }
     return new URL(`${path}?${query.join("&")}`, this.#base)
   }
-}
-
-/** The problem of a feed that a stream of several refuses. */
-export function refusal(code: Problem["code"]): Problem {
-  return code === "forbidden"
-    ? problem(403, code, "This run may not be read.")
-    : problem(404, code, "There is no such run.")
 }

@@ -1,11 +1,11 @@
 /** The runs, a page at a time, live: the newest that go on are followed, and the first page is read again and again. */
-import type { Calls, RunsPage } from "./commands"
 import { delay } from "./connection"
 import type { Environment } from "./environment"
 import { isFinal } from "./frames"
 import { FEEDS } from "./lines"
 import type { ProblemError } from "./problem"
-import { call } from "./store"
+import type { Send } from "./requests"
+import { call, listen } from "./store"
 import type { Interrupt, Problem, Run, RunRow, RunStore, RunsFilter, RunsStore, RunsView } from "./types"
 
 /** How often the first page is read, while somebody looks. */
@@ -13,8 +13,13 @@ const EVERY = 5_000
 /** Questions that came up are read together. */
 const COLLECT = 200
 
+interface RunsPage {
+  runs: Run[]
+  next: string | null
+}
+
 export class FollowedRuns implements RunsStore {
-  readonly #calls: Calls
+  readonly #send: Send
   readonly #env: Environment
   readonly #filter: RunsFilter
   readonly #follow: (run: string) => RunStore
@@ -34,8 +39,8 @@ export class FollowedRuns implements RunsStore {
   #alarm: (() => void) | null = null
   #asking: (() => void) | null = null
 
-  constructor(calls: Calls, env: Environment, filter: RunsFilter, follow: (run: string) => RunStore) {
-    this.#calls = calls
+  constructor(send: Send, env: Environment, filter: RunsFilter, follow: (run: string) => RunStore) {
+    this.#send = send
     this.#env = env
     this.#filter = filter
     this.#follow = follow
@@ -57,9 +62,7 @@ export class FollowedRuns implements RunsStore {
   }
 
   subscribe(changed: () => void): () => void {
-    const one = () => changed()
-    this.#changed.add(one)
-    return () => this.#changed.delete(one)
+    return listen(this.#changed, changed)
   }
 
   async more(): Promise<void> {
@@ -68,7 +71,7 @@ export class FollowedRuns implements RunsStore {
     this.#tell()
     try {
       const after = this.#next
-      const page = await this.#calls.runs(this.#filter, after)
+      const page = await this.#page(after)
       if (this.#next !== after) return // the list was begun anew meanwhile
       const known = new Set(this.#runs.map((run) => run.id))
       this.#runs = [...this.#runs, ...page.runs.filter((run) => !known.has(run.id))]
@@ -76,7 +79,7 @@ export class FollowedRuns implements RunsStore {
     } catch (caught) {
       const error = caught as ProblemError
       if (error.status === 400)
-        this.#begin(await this.#calls.runs(this.#filter, null)) // its last run was erased
+        this.#begin(await this.#page(null)) // its last run was erased
       else throw error
     } finally {
       this.#loading = false
@@ -94,6 +97,14 @@ export class FollowedRuns implements RunsStore {
     this.#followed.clear()
   }
 
+  #page(after: string | null): Promise<RunsPage> {
+    return this.#send("GET", `runs?${queryOf(this.#filter, after)}`)
+  }
+
+  async #waiting(): Promise<Interrupt[]> {
+    return (await this.#send<{ interrupts: Interrupt[] }>("GET", "interrupts")).interrupts
+  }
+
   /** The first page, and everything that waits. */
   async #read(): Promise<void> {
     if (this.#reading || this.#closed) return
@@ -101,7 +112,7 @@ export class FollowedRuns implements RunsStore {
     this.#alarm?.()
     let again: number | null = EVERY * (0.8 + 0.4 * this.#env.random())
     try {
-      const [page, interrupts] = await Promise.all([this.#calls.runs(this.#filter, null), this.#calls.interrupts()])
+      const [page, interrupts] = await Promise.all([this.#page(null), this.#waiting()])
       if (this.#runs.length === 0) this.#begin(page)
       else this.#renew(page)
       this.#interrupts = interrupts
@@ -165,7 +176,7 @@ export class FollowedRuns implements RunsStore {
   #ask(): void {
     this.#asking ??= this.#env.after(COLLECT, async () => {
       this.#asking = null
-      const interrupts = await this.#calls.interrupts().catch(() => null) // the next reading of all will tell
+      const interrupts = await this.#waiting().catch(() => null) // the next reading of all will tell
       if (interrupts === null || this.#closed) return
       this.#interrupts = interrupts
       this.#tell()
@@ -191,4 +202,14 @@ export class FollowedRuns implements RunsStore {
     this.#view = null
     call(this.#changed)
   }
+}
+
+function queryOf({ status = [], agent, labels = {}, key, limit = 50 }: RunsFilter, after: string | null): string {
+  const query = new URLSearchParams({ limit: String(limit) })
+  for (const one of typeof status === "string" ? [status] : status) query.append("status", one)
+  for (const [name, value] of Object.entries(labels)) query.append("label", `${name}:${value}`)
+  if (agent !== undefined) query.set("agent", agent)
+  if (key !== undefined) query.set("key", key)
+  if (after !== null) query.set("after", after)
+  return query.toString()
 }

@@ -6,25 +6,20 @@ export const UNREACHABLE = 0
 /** What every call of a client rejects with. `code` is stable; `detail` is for people. */
 export class ProblemError extends Error {
   override readonly name = "ProblemError"
-  readonly status: number
-  readonly code: string
-  readonly detail: string
+  declare readonly problem: Problem
+  declare readonly status: number
+  declare readonly code: string
+  declare readonly detail: string
   /** The same call may succeed later, after `retryAfter`. */
-  readonly retryable: boolean
-  readonly details: Record<string, unknown>
+  declare readonly retryable: boolean
+  declare readonly details: Record<string, unknown>
   /** Milliseconds to wait, if the server told. */
-  readonly retryAfter: number | null
-  readonly problem: Problem
+  declare readonly retryAfter: number | null
 
   constructor(problem: Problem, retryAfter: number | null = null) {
     super(problem.detail)
-    this.problem = problem
-    this.status = problem.status
-    this.code = problem.code
-    this.detail = problem.detail
-    this.retryable = problem.retryable
-    this.details = problem.details ?? {}
-    this.retryAfter = retryAfter
+    const { status, code, detail, retryable, details = {} } = problem
+    Object.assign(this, { problem, status, code, detail, retryable, details, retryAfter })
   }
 }
 
@@ -32,3 +27,7 @@ export class ProblemError extends Error {
 export function problem(status: number, code: string, detail: string, retryable = false): Problem {
   return { type: `urn:playhead:problem:${code}`, title: detail, status, code, detail, retryable }
 }
+
+/** The problem of a run that a stream of several refuses. */
+export const refusal = (code: string): Problem =>
+  problem(code === "forbidden" ? 403 : 404, code, "There is no such run for you.")

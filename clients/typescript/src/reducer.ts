@@ -1,7 +1,7 @@
 /** What is known of one run, from whatever arrives in whatever order. Without clock, chance or I/O. */
 import { type Frame, isFinal } from "./frames"
 import { Texts } from "./texts"
-import { Timeline } from "./timeline"
+import { bound, Timeline } from "./timeline"
 import type { Bootstrap, Connection, EventsPage, Interrupt, Problem, Run, RunEvent, RunView, Snapshot } from "./types"
 
 /** Answered questions remembered at most, so that a late answer of the server does not ask them again. */
@@ -50,9 +50,7 @@ export class Reducer {
   /** Whether a connection would bring nothing any more. */
   get finished(): boolean {
     if (this.over || !this.settled || this.#degraded !== null) return this.over
-    return (
-      this.#cursor === null || /^run_(succeeded|failed|cancelled|interrupted)$/.test(this.#timeline.last?.type ?? "")
-    )
+    return this.#cursor === null || isFinal(this.#timeline.last?.type.replace("run_", ""))
   }
 
   /** A connection begins to speak, from `cursor` on. */
@@ -210,10 +208,7 @@ export class Reducer {
     if (/^approval_(decided|expired|cancelled)$/.test(event.type) && typeof id === "string") {
       this.#interrupts.delete(id)
       this.#answered.add(id)
-      for (const oldest of this.#answered) {
-        if (this.#answered.size <= ANSWERED) break
-        this.#answered.delete(oldest)
-      }
+      bound(this.#answered, ANSWERED)
     }
   }
 

@@ -1,45 +1,13 @@
-/** Who follows what, and who fetches it: this tab itself, or one tab for all. */
-
+/** One connection for all tabs: one of them holds it, and hands what it brings to the others. */
 import type { Environment } from "./environment"
+import type { Frame } from "./frames"
 import { Election, type Office } from "./leader"
-import type { Lines, Said } from "./lines"
+import type { Feed, Feeds, Lines } from "./lines"
+import { Relay, type Told } from "./relay"
 import type { Place } from "./tape"
 
-/** Follows one run. */
-export interface Subscriber {
-  place(): Place
-  hear(said: Said): void
-}
-
-export interface Feeds {
-  /** Begin to follow; at most one does, for each run. */
-  join(run: string, subscriber: Subscriber): void
-  /** Say again where it is: something is missing there. */
-  again(run: string): void
-  leave(run: string): void
-}
-
-type Tell = (run: string, said: Said) => void
-
-/** For this tab alone. */
-export function alone(connect: (tell: Tell) => Lines): Feeds {
-  const subscribers = new Map<string, Subscriber>()
-  const lines = connect((run, said) => subscribers.get(run)?.hear(said))
-  const again = (run: string) => {
-    const subscriber = subscribers.get(run)
-    if (subscriber) for (const said of lines.want(run, subscriber.place())) subscriber.hear(said)
-  }
-  return {
-    again,
-    join(run, subscriber) {
-      subscribers.set(run, subscriber)
-      again(run)
-    },
-    leave(run) {
-      if (subscribers.delete(run)) lines.drop(run)
-    },
-  }
-}
+/** Frames that do not follow what is known here are awaited this long. */
+const DETACHED = 1_500
 
 type Message =
   | { readonly is: "lead" | "hello" | "bye"; readonly from: string }
@@ -47,33 +15,79 @@ type Message =
   | { readonly is: "drop"; readonly from: string; readonly run: string }
   /** `to` null: for all. */
   | {
-      readonly is: "said"
+      readonly is: "told"
       readonly from: string
       readonly to: string | null
       readonly run: string
-      readonly said: Said
+      readonly told: Told
     }
 
-/** One connection for all tabs. Each keeps what it follows, its place and what it knows; only frames are shared. */
+/** What this tab follows, told by the one that holds the connection. */
+class Reader {
+  readonly feed: Feed
+  readonly #env: Environment
+  readonly #again: () => void
+  #detached: (() => void) | null = null
+
+  constructor(feed: Feed, env: Environment, again: () => void) {
+    this.feed = feed
+    this.#env = env
+    this.#again = again
+  }
+
+  hear(told: Told): void {
+    if (told.is === "frames") this.#read(told.from, told.frames)
+    else this.feed.hear(told)
+  }
+
+  close(): void {
+    this.#detached?.()
+    this.#detached = null
+  }
+
+  /** An event continues what is known iff it follows the one that is the newest here. */
+  #read(from: string | null, told: readonly Frame[]): void {
+    let behind = from
+    let { cursor } = this.feed
+    const frames = told.filter((frame) => {
+      if (frame.is === "resync") behind = cursor = frame.cursor
+      if (frame.is !== "event" || frame.cursor === null) return true
+      const follows = behind === cursor
+      behind = frame.cursor
+      if (follows) cursor = behind
+      return follows
+    })
+    if (behind === cursor) this.close()
+    // What lies between may still come by; if it does not, it is asked for.
+    else
+      this.#detached ??= this.#env.after(DETACHED, () => {
+        this.#detached = null
+        this.#again()
+      })
+    this.feed.hear({ is: "frames", frames })
+  }
+}
+
+/** Each tab keeps what it follows, its place and what it knows; only frames are shared. */
 export class Together implements Feeds, Office {
   readonly #env: Environment
   readonly #locks: LockManager
   readonly #open: (name: string) => BroadcastChannel
   readonly #name: string
-  readonly #connect: (tell: Tell) => Lines
-  readonly #subscribers = new Map<string, Subscriber>()
+  readonly #connect: () => Lines
+  readonly #readers = new Map<string, Reader>()
   readonly #election: Election
   #self = ""
   #channel: BroadcastChannel | null = null
   #release: (() => void) | null = null
   #started = false
   /** While this tab leads. */
-  #lines: Lines | null = null
+  #relay: Relay | null = null
   readonly #tabs = new Map<string, Set<string>>()
   /** Who leads, while another one does. */
   #leader: string | null = null
 
-  constructor(env: Environment, name: string, connect: (tell: Tell) => Lines) {
+  constructor(env: Environment, name: string, connect: () => Lines) {
     if (!env.locks || !env.channel) throw new TypeError("This browser has no Web Locks or no BroadcastChannel.")
     this.#env = env
     this.#locks = env.locks
@@ -88,44 +102,43 @@ export class Together implements Feeds, Office {
     })
   }
 
-  join(run: string, subscriber: Subscriber): void {
-    this.#subscribers.set(run, subscriber)
+  join(run: string, feed: Feed): void {
+    this.#readers.set(run, new Reader(feed, this.#env, () => this.again(run)))
     this.#started = true
     if (this.#self === "") this.#enter()
     else this.again(run)
   }
 
   again(run: string): void {
-    const subscriber = this.#subscribers.get(run)
-    if (!subscriber) return
-    if (this.#lines) for (const said of this.#lines.want(run, subscriber.place())) subscriber.hear(said)
-    else {
-      const { cursor } = subscriber.place()
-      this.#post({ is: "want", from: this.#self, run, place: { cursor } })
-    }
+    const reader = this.#readers.get(run)
+    if (!reader) return
+    const { cursor, texts } = reader.feed
+    if (this.#relay) for (const told of this.#relay.want(run, { cursor, text: texts.pieces() })) reader.hear(told)
+    else this.#post({ is: "want", from: this.#self, run, place: { cursor } })
   }
 
   leave(run: string): void {
-    if (!this.#subscribers.delete(run)) return
-    if (this.#lines) this.#prune(run)
+    this.#readers.get(run)?.close()
+    if (!this.#readers.delete(run)) return
+    if (this.#relay) this.#prune(run)
     else this.#post({ is: "drop", from: this.#self, run })
   }
 
   lead(): void {
     this.#leader = null
-    this.#lines = this.#connect((run, said) => {
-      this.#post({ is: "said", from: this.#self, to: null, run, said })
-      this.#subscribers.get(run)?.hear(said)
+    this.#relay = new Relay(this.#connect(), this.#env, (run, told) => {
+      this.#post({ is: "told", from: this.#self, to: null, run, told })
+      this.#readers.get(run)?.hear(told)
     })
     this.beat()
-    for (const run of this.#subscribers.keys()) this.again(run)
+    for (const run of this.#readers.keys()) this.again(run)
   }
 
   follow(): void {
-    this.#lines?.stop()
-    this.#lines = null
+    this.#relay?.stop()
+    this.#relay = null
     this.#tabs.clear()
-    for (const subscriber of this.#subscribers.values()) subscriber.hear({ is: "link", link: "reconnecting" })
+    for (const reader of this.#readers.values()) reader.hear({ is: "link", link: "reconnecting" })
   }
 
   beat(): void {
@@ -172,17 +185,17 @@ export class Together implements Feeds, Office {
     switch (message.is) {
       case "lead":
         this.#election.heard()
-        if (this.#lines || this.#leader === from) break
+        if (this.#relay || this.#leader === from) break
         this.#leader = from
-        for (const run of this.#subscribers.keys()) this.again(run)
+        for (const run of this.#readers.keys()) this.again(run)
         break
       case "hello":
-        if (this.#lines) this.beat()
+        if (this.#relay) this.beat()
         break
-      case "said":
+      case "told":
         if (from !== this.#leader) break
         this.#election.heard()
-        if ((message.to ?? this.#self) === this.#self) this.#subscribers.get(message.run)?.hear(message.said)
+        if ((message.to ?? this.#self) === this.#self) this.#readers.get(message.run)?.hear(message.told)
         break
       case "want":
         this.#serve(from, message.run, message.place)
@@ -196,18 +209,18 @@ export class Together implements Feeds, Office {
   }
 
   #serve(tab: string, run: string, place: Place): void {
-    const lines = this.#lines
-    if (!lines) return
+    const relay = this.#relay
+    if (!relay) return
     let runs = this.#tabs.get(tab)
     if (!runs) {
       runs = new Set()
       this.#tabs.set(tab, runs)
       this.#locks
-        .request(`${this.#name} ${tab}`, () => this.#lines === lines && this.#forget(tab))
+        .request(`${this.#name} ${tab}`, () => this.#relay === relay && this.#forget(tab))
         .catch(() => undefined)
     }
     runs.add(run)
-    for (const said of lines.want(run, place)) this.#post({ is: "said", from: this.#self, to: tab, run, said })
+    for (const told of relay.want(run, place)) this.#post({ is: "told", from: this.#self, to: tab, run, told })
   }
 
   #forget(tab: string): void {
@@ -217,7 +230,7 @@ export class Together implements Feeds, Office {
   }
 
   #prune(run: string): void {
-    const wanted = this.#subscribers.has(run) || [...this.#tabs.values()].some((runs) => runs.has(run))
-    if (!wanted) this.#lines?.drop(run)
+    const wanted = this.#readers.has(run) || [...this.#tabs.values()].some((runs) => runs.has(run))
+    if (!wanted) this.#relay?.drop(run)
   }
 }

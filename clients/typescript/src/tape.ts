@@ -33,8 +33,6 @@ export class Tape {
   #start: string | null
   #ring: EventFrame[] = []
   #state: Frame | null = null
-  /** Parts that went back to what the connection began with: readers may hold more, and are told the whole. */
-  readonly #anew = new Set<string>()
   #end: Frame | null = null
 
   constructor(place: Place) {
@@ -50,13 +48,18 @@ export class Tape {
     this.tip = cursor
     this.gap = false
     this.rewind = undefined
-    for (const name of this.texts.restore(named)) this.#anew.add(name)
+    this.texts.begin(named)
+  }
+
+  /** Where the next connection is to begin. */
+  get cursor(): string | null {
+    return this.rewind === undefined ? this.tip : this.rewind
   }
 
   /** Remember, and make one batch of it. */
   push(frames: readonly Frame[]): Batch {
     const from = this.tip
-    return { from, frames: frames.filter((frame) => this.#keep(frame)).map((frame) => this.#entire(frame)) }
+    return { from, frames: frames.flatMap((frame) => this.#keep(frame) ?? []) }
   }
 
   /** What a reader at this place lacks, beginning with what is true now. Null: the place is not on the tape. */
@@ -70,40 +73,43 @@ export class Tape {
     return { from: cursor, frames }
   }
 
-  #keep(frame: Frame): boolean {
+  /** The frame as readers are to hear it. Null: not at all. */
+  #keep(frame: Frame): Frame | null {
     switch (frame.is) {
       case "event":
         if (frame.cursor !== null) this.#record(frame)
         if (frame.event.type === "attempt_started") this.#void(frame.event.payload)
-        return true
+        break
       case "state":
         this.#state = frame
-        return true
-      case "text": {
-        const taken = this.texts.apply(frame.piece)
-        this.gap ||= !taken
-        return taken
-      }
+        break
+      case "text":
+        return this.#text(frame.piece)
       case "resync":
         this.tip = this.#start = frame.cursor
         this.#ring = []
         this.#state = null
         this.texts.replace(frame.bootstrap?.text ?? [])
-        return true
+        break
       case "end":
         this.#end = frame
         this.over = true
-        return true
+        break
       case "refused":
         this.over = true
-        return true
     }
+    return frame
   }
 
-  #entire(frame: Frame): Frame {
-    if (frame.is !== "text" || !this.#anew.delete(nameOf(frame.piece))) return frame
-    const piece = this.texts.pieces().find((one) => nameOf(one) === nameOf(frame.piece))
-    return piece ? { is: "text", piece } : frame
+  /** A piece behind what the request named, and not behind what was heard last, is told with all before it. */
+  #text(piece: TextPiece): Frame | null {
+    const follows = piece.offset === 0 || piece.offset === this.texts.end(piece)
+    if (!this.texts.apply(piece)) {
+      this.gap = true
+      return null
+    }
+    const whole = follows ? piece : this.texts.pieces().find((one) => nameOf(one) === nameOf(piece))
+    return { is: "text", piece: whole ?? piece }
   }
 
   #record(frame: EventFrame): void {

@@ -11,6 +11,8 @@ export class Texts {
   #parts = new Map<string, TextPart>()
   /** Parts of which a piece was missed: nobody may claim to hold them. */
   #broken = new Set<string>()
+  /** What the request of the newest connection named: it goes on from there, and not from what was heard since. */
+  #named: ReadonlyMap<string, TextPart> = new Map()
   #voidBefore = 0
   #list: readonly TextPart[] | null = null
 
@@ -18,19 +20,21 @@ export class Texts {
   apply(piece: TextPiece): boolean {
     if (piece.attempt < this.#voidBefore) return true
     const name = nameOf(piece)
-    const known = piece.offset === 0 ? undefined : this.#parts.get(name)
-    if (piece.offset !== (known?.end ?? 0)) {
+    const last = this.#parts.get(name)
+    const before = last?.end === piece.offset ? last : this.#named.get(name)
+    if (piece.offset !== 0 && before?.end !== piece.offset) {
       this.#broken.add(name)
       return false
     }
-    if (piece.offset === 0) this.#broken.delete(name)
+    const known = piece.offset === 0 ? undefined : before
+    this.#broken.delete(name)
     this.#parts.set(name, {
       part: piece.part,
       attempt: piece.attempt,
       end: piece.end,
       // Engines join long strings lazily: a piece costs the same however long the text is already.
       text: (known?.text ?? "") + piece.text,
-      final: piece.final,
+      final: piece.final === true,
       truncated: (known?.truncated ?? false) || piece.truncated === true,
     })
     if (this.#parts.size > PARTS) for (const oldest of this.#parts.keys()) return this.#drop(oldest)
@@ -49,6 +53,7 @@ export class Texts {
   replace(pieces: readonly TextPiece[]): void {
     this.#parts.clear()
     this.#broken.clear()
+    this.#named = new Map()
     this.#list = null
     for (const piece of pieces) this.apply(piece)
   }
@@ -69,12 +74,14 @@ export class Texts {
     return new Map([...this.#parts].filter(([name]) => !this.#broken.has(name)))
   }
 
-  /** Go back to what a request named. Which parts have changed by that. */
-  restore(named: ReadonlyMap<string, TextPart>): string[] {
-    const back = [...named].filter(([name, part]) => part.attempt >= this.#voidBefore && this.#parts.get(name) !== part)
-    for (const [name, part] of back) this.#parts.set(name, part)
-    this.#list = null
-    return back.map(([name]) => name)
+  /** A connection speaks that was asked to go on behind these. */
+  begin(named: ReadonlyMap<string, TextPart>): void {
+    this.#named = named
+  }
+
+  /** Where a part ends now. */
+  end(piece: TextPiece): number {
+    return this.#parts.get(nameOf(piece))?.end ?? 0
   }
 
   /** Each part as the one piece that it would be from its beginning. */

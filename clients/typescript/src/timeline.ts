@@ -3,15 +3,12 @@ import type { Bootstrap, RunEvent, RunView } from "./types"
 
 /** Ids that were let go are remembered, so that none is taken for new when it is said again. */
 const REMEMBERED = 10_000
-/** Gaps at the front of the array are closed this seldom, so that letting one event go costs next to nothing. */
-const SLACK = 1_024
 
 type Info = Bootstrap["timeline"]
 
 export class Timeline {
   #limit: number
   #events: RunEvent[] = []
-  #first = 0 // before it are events that were let go
   #ids = new Set<string>()
   #gone = new Set<string>()
   #at: string | null = null // what the stream told last; null: it is before the first
@@ -35,8 +32,8 @@ export class Timeline {
     const fresh = !this.#ids.has(id)
     if (fresh) {
       this.#ids.add(id)
-      if (this.#events.length === this.#first || this.last?.id === this.#at) this.#events.push(event)
-      else this.#events.splice(this.#events.findLastIndex((one) => one.id === this.#at) + 1 || this.#first, 0, event)
+      if (this.last?.id === this.#at) this.#events.push(event)
+      else this.#events.splice(this.#events.findLastIndex((one) => one.id === this.#at) + 1, 0, event)
       this.#trim()
     }
     this.#at = id
@@ -80,17 +77,16 @@ export class Timeline {
   }
 
   list(): readonly RunEvent[] {
-    this.#list ??= this.#events.slice(this.#first)
+    this.#list ??= [...this.#events]
     return this.#list
   }
 
   info(): RunView["timeline"] {
-    return { ...this.#info, oldest: this.#events[this.#first]?.id ?? null }
+    return { ...this.#info, oldest: this.#events[0]?.id ?? null }
   }
 
   #set(events: RunEvent[]): void {
     this.#events = events
-    this.#first = 0
     this.#ids = new Set(events.map((event) => event.id))
     for (const id of this.#gone) if (this.#ids.has(id)) this.#gone.delete(id)
     this.#list = null
@@ -98,19 +94,21 @@ export class Timeline {
 
   #trim(): void {
     this.#list = null
-    for (; this.#ids.size > this.#limit; this.#first += 1) {
-      const id = this.#events[this.#first]?.id ?? ""
+    while (this.#ids.size > this.#limit) {
+      const { id = "" } = this.#events.shift() ?? {}
       this.#ids.delete(id)
       this.#gone.add(id)
       if (!this.#info.has_older) this.#info = { ...this.#info, has_older: true }
     }
-    for (const id of this.#gone) {
-      if (this.#gone.size <= REMEMBERED) break
-      this.#gone.delete(id)
-    }
-    if (this.#first < SLACK) return
-    this.#events = this.#events.slice(this.#first)
-    this.#first = 0
+    bound(this.#gone, REMEMBERED)
+  }
+}
+
+/** Let those go that were added first, until no more are left than this. */
+export function bound(kept: Set<string>, most: number): void {
+  for (const oldest of kept) {
+    if (kept.size <= most) break
+    kept.delete(oldest)
   }
 }
 

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import { createParser } from "eventsource-parser"
 import { describe, expect, it } from "vitest"
-import { type Block, read } from "../src/frames"
+import { parser } from "../src/blocks"
+import { read } from "../src/frames"
 import { Reducer } from "../src/reducer"
 import type { Bootstrap, EventsPage } from "../src/types"
 
@@ -44,15 +44,16 @@ function play(one: Case, cut: Cut = () => []): Reducer {
 function stream(reducer: Reducer, run: string, body: Uint8Array, cut: Cut): void {
   reducer.opened()
   const decoder = new TextDecoder()
-  const parser = createParser({
-    onEvent(block: Block) {
+  const parse = parser(
+    (block) => {
       const heard = read(block, run)
       if (heard?.run) reducer.frame(heard.frame)
     },
-  })
+    () => undefined,
+  )
   let at = 0
   for (const end of [...cut(body), body.length]) {
-    parser.feed(decoder.decode(body.subarray(at, end), { stream: true }))
+    parse(decoder.decode(body.subarray(at, end), { stream: true }))
     at = end
   }
 }

@@ -52,7 +52,7 @@ describe("a connection", () => {
     expect(told.orders).toEqual([{ is: "open", line: 2 }])
   })
 
-  it("takes silence for death after two and a half keep-alives", () => {
+  it("takes silence for death after two and a half keep-alives [row F56@browser]", () => {
     const told = new Told().live()
     told.tell({ is: "bytes", line: 1 }, 30_000).tell({ is: "tick" }, SILENCE - 1)
     expect(told.state.phase).toBe("live")
@@ -67,7 +67,7 @@ describe("a connection", () => {
     expect(told.tell({ is: "tick" }, 10 * SILENCE).state.phase).toBe("live")
   })
 
-  it("never comes back earlier than the stream told", () => {
+  it("never comes back earlier than the stream told [row BR-70@browser]", () => {
     for (const random of [0, 0.3, 0.999]) {
       const told = new Told().live()
       told.random = random
@@ -283,7 +283,7 @@ describe("whatever happens to a connection", () => {
     )
   })
 
-  it("the wait is within its bounds and random over at least half of what is told", () => {
+  it("the wait is within its bounds and random over at least half of what is told [row BR-70@browser]", () => {
     const random = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
     fc.assert(
       fc.property(fc.nat(1_000), random, fc.option(fc.nat(120_000)), (tries, chance, told) => {

@@ -88,6 +88,21 @@ it("tells of a refusal, of a failure and of a result, each in its place", async 
   expect(one("article > [role=alert]").hidden).toBe(true)
 })
 
+it("says the words that it is given, also of what it shows already", async () => {
+  stub.show("a", { connection: "live", run: RUN, events: events("1"), interrupts: [ASKED] })
+  await drawn()
+  element.labels = { running: "Läuft", live: "Verbunden", step_done: "Schritt", approve: "Ja", progress: "Fortschritt" }
+  await drawn()
+  expect(one("[part=status]").textContent).toBe("Läuft")
+  expect(one("[part=connection]").textContent).toBe("Verbunden")
+  expect(all("[part=question] button").map((button) => button.textContent)).toEqual(["Ja", "Reject"])
+  expect(all("[part=event]").map((node) => node.lastChild?.textContent)).toEqual([" Schritt"])
+  expect(one("progress").getAttribute("aria-label")).toBe("Fortschritt")
+  stub.show("a", { run: { ...RUN, agent: "constructor" } as Run })
+  await drawn()
+  expect(one("[part=title]").textContent).toBe("Constructor")
+})
+
 it("follows what its attributes say, and lets go when it is taken away", () => {
   expect([stub.following, stub.followed]).toEqual([1, 1])
   element.setAttribute("run", "b")

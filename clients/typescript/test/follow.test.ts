@@ -38,7 +38,7 @@ const all = (store: RunStore, run: ServedRun) =>
   browser.until(() => arrived(store, run), "the client shows what is true")
 
 describe("following a run", () => {
-  it("loads the bootstrap, then streams from its cursor", async () => {
+  it("loads the bootstrap, then streams from its cursor [row BR-11@browser]", async () => {
     const run = server.add().start()
     run.say("Hello")
     const { store, said } = watch(run)
@@ -90,7 +90,7 @@ describe("following a run", () => {
     expect(server.most).toBe(1)
   })
 
-  it("returns after a clean close without an end, and lacks nothing", async () => {
+  it("returns after a clean close without an end, and lacks nothing [row F55@browser]", async () => {
     const run = server.add().start()
     const { store } = watch(run)
     await browser.until(() => server.streams.size === 1 && store.get().connection === "live")
@@ -368,77 +368,5 @@ describe("following a run", () => {
     }
     await browser.until(() => store.get().text.length === 1)
     expect(store.get().text[0]?.text).toBe(text)
-  })
-
-  it("shares what is known between all who follow the same run, until the last has closed", async () => {
-    const run = server.add().start()
-    const one = client.follow(run.id)
-    const other = client.follow(run.id)
-    await browser.until(() => one.get().connection === "live")
-    expect(other.get()).toBe(one.get())
-    one.close()
-    one.close()
-    await browser.pass(5_000)
-    expect(server.streams.size).toBe(1)
-    run.publish("still")
-    await all(other, run)
-    other.close()
-    await browser.until(() => server.streams.size === 0)
-  })
-
-  it("joins several runs on one connection, the new before the old", async () => {
-    const runs = [server.add().start(), server.add().start(), server.add().start()]
-    const stores = runs.map((run) => client.follow(run.id))
-    await browser.until(() => stores.every((store) => store.get().connection === "live"))
-    for (const [index, run] of runs.entries()) run.publish("one", { index })
-    for (const [index, run] of runs.entries()) await all(stores[index] as RunStore, run)
-    expect(server.streams.size).toBe(1)
-    const late = server.add().start()
-    const { store, said } = watch(late)
-    await browser.until(() => store.get().connection === "live")
-    await browser.until(() => server.streams.size === 1)
-    for (const run of [...runs, late]) {
-      run.say("text")
-      run.publish("two")
-    }
-    for (const [index, run] of runs.entries()) await all(stores[index] as RunStore, run)
-    await all(store, late)
-    expect(said).not.toContain("reconnecting")
-    expect(server.most).toBe(2)
-    server.cutAll()
-    for (const run of [...runs, late]) run.publish("three")
-    for (const [index, run] of runs.entries()) await all(stores[index] as RunStore, run)
-  })
-
-  it("names those of several that are refused, and goes on with the others", async () => {
-    const [one, other] = [server.add().start(), server.add().start()]
-    const stores = [client.follow(one.id), client.follow(other.id)]
-    await browser.until(() => stores.every((store) => store.get().connection === "live"))
-    server.runs.delete(other.id)
-    server.cutAll()
-    await browser.until(() => stores[1]?.get().connection === "refused")
-    expect(stores[1]?.get().problem).toMatchObject({ status: 404, code: "not_found" })
-    one.publish("on")
-    await all(stores[0] as RunStore, one)
-    server.runs.clear()
-    server.cutAll()
-    await browser.until(() => stores[0]?.get().connection === "refused")
-  })
-
-  it("follows the others when one of several ends, without a new connection", async () => {
-    const [one, other] = [server.add().start(), server.add().start()]
-    const stores = [client.follow(one.id), client.follow(other.id)]
-    await browser.until(() => stores.every((store) => store.get().connection === "live"))
-    const opened = server.count(/stream/)
-    one.end()
-    await browser.until(() => stores[0]?.get().connection === "ended")
-    other.publish("on")
-    await all(stores[1] as RunStore, other)
-    await browser.pass(1_000)
-    expect(server.count(/stream/)).toBe(opened)
-    other.end()
-    await browser.until(() => stores[1]?.get().connection === "ended" && server.streams.size === 0)
-    await browser.pass(60_000)
-    expect(server.count(/stream/)).toBe(opened)
   })
 })

@@ -1,7 +1,7 @@
-import { createParser } from "eventsource-parser"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { type Block, type Frame, read } from "../src/frames"
+import { parser } from "../src/blocks"
+import { type Frame, read } from "../src/frames"
 import { Reducer } from "../src/reducer"
 import type { Bootstrap, TextPiece } from "../src/types"
 import { frame, ServedRun, type Told } from "./support/run"
@@ -10,13 +10,14 @@ import { shown } from "./support/shown"
 /** What a server writes, as a client reads it. */
 function parse(run: ServedRun, told: Told[]): Frame[] {
   const frames: Frame[] = []
-  const parser = createParser({
-    onEvent(block: Block) {
+  const parse = parser(
+    (block) => {
       const heard = read(block, run.id)
       if (heard?.run) frames.push(heard.frame)
     },
-  })
-  parser.feed(told.map(frame).join(""))
+    () => undefined,
+  )
+  parse(told.map(frame).join(""))
   return frames
 }
 
@@ -164,7 +165,7 @@ describe("a run is never shown as more, or as less, than it is", () => {
     expect(reducer.view().text).toEqual([])
   })
 
-  it("a late snapshot does not overwrite newer live data", () => {
+  it("a late snapshot does not overwrite newer live data [row BR-47@browser]", () => {
     const { run, reducer } = started()
     const late = run.bootstrap()
     const { era } = reducer
@@ -237,7 +238,7 @@ describe("what it costs", () => {
     expect(long / short).toBeLessThan(1.3)
   })
 
-  it("an event costs the same, however many are kept; and views do not change afterwards", () => {
+  it("an event costs the same, however many are kept; and views do not change afterwards [row A30@browser]", () => {
     const run = new ServedRun().start()
     const [event] = run.archive
     if (!event) throw new Error("no event")

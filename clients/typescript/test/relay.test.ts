@@ -1,12 +1,13 @@
 import { afterEach, beforeEach, expect, it } from "vitest"
-import { Lines, type Said } from "../src/lines"
+import { Lines } from "../src/lines"
+import { Relay, type Told } from "../src/relay"
 import { Browser } from "./support/environment"
 import { PlayServer } from "./support/server"
 
 let server: PlayServer
 let browser: Browser
-let lines: Lines
-let told: [string, Said][]
+let relay: Relay
+let told: [string, Told][]
 
 beforeEach(async () => {
   server = await new PlayServer().listen()
@@ -14,11 +15,12 @@ beforeEach(async () => {
   told = []
   const tab = browser.tab()
   const transport = { kind: "fetch" as const, fetch: tab.fetch, headers: async () => new Headers() }
-  lines = new Lines(new URL(server.base), transport, tab, (run, said) => told.push([run, said]))
+  const lines = new Lines(new URL(server.base), transport, tab)
+  relay = new Relay(lines, tab, (run, said) => told.push([run, said]))
 })
 
 afterEach(() => {
-  lines.stop()
+  relay.stop()
   return server.close()
 })
 
@@ -31,11 +33,11 @@ it("a connection that begins elsewhere says so, also when nothing was open befor
   const run = server.add().start()
   for (let turn = 0; turn < 6; turn += 1) run.publish("step")
   const at = (index: number) => run.entries.at(index)?.cursor ?? null
-  lines.want(run.id, { cursor: at(-2) })
+  relay.want(run.id, { cursor: at(-2) })
   await live()
   await browser.until(() => cursors().length === 1)
   server.reply = () => ({ status: 502 })
-  lines.want(run.id, { cursor: at(-5) })
+  relay.want(run.id, { cursor: at(-5) })
   await browser.pass(700)
   server.cutAll()
   await browser.until(() => told.some(([, said]) => said.is === "link" && said.link === "reconnecting"))
@@ -58,12 +60,12 @@ it("what an old request brings is not taken for what a new one asked", async () 
   const run = server.add().start()
   const other = server.add().start()
   for (let turn = 0; turn < 6; turn += 1) run.publish("step")
-  lines.want(run.id, { cursor: run.cursor })
-  lines.want(other.id, { cursor: other.cursor })
+  relay.want(run.id, { cursor: run.cursor })
+  relay.want(other.id, { cursor: other.cursor })
   await live()
   const back = run.entries.at(-5)?.cursor ?? null
-  lines.drop(run.id)
-  lines.want(run.id, { cursor: back })
+  relay.drop(run.id)
+  relay.want(run.id, { cursor: back })
   told.length = 0
   run.publish("while the old one still speaks")
   await browser.until(() => cursors().includes(run.cursor))
@@ -75,7 +77,7 @@ it("names the texts that it holds, as far as there is room", async () => {
   const runs = Array.from({ length: 32 }, () => server.add().start())
   for (const run of runs) {
     run.say("text")
-    lines.want(run.id, { cursor: run.cursor, text: run.pieces() })
+    relay.want(run.id, { cursor: run.cursor, text: run.pieces() })
   }
   await live()
   const [url] = server.seen.filter((one) => one.includes("/stream"))
@@ -85,7 +87,7 @@ it("names the texts that it holds, as far as there is room", async () => {
   for (const run of runs) run.say(" and more")
   await browser.pass(200)
   for (const run of runs) {
-    const said = lines.want(run.id, { cursor: run.cursor }).find((one) => one.is === "frames")
+    const said = relay.want(run.id, { cursor: run.cursor }).find((one) => one.is === "frames")
     const texts = said?.is === "frames" ? said.frames.flatMap((one) => (one.is === "text" ? [one.piece.text] : [])) : []
     expect(texts).toEqual(["text and more"])
   }
