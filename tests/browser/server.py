@@ -13,67 +13,57 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[2]
 QUICK = {
-    "PLAYHEAD_LEASE": "2",
-    "PLAYHEAD_BEAT": "0.5",
-    "PLAYHEAD_RETRY": "0.3",
-    "PLAYHEAD_RECONCILE": "0.1",
-    "PLAYHEAD_DRAIN_WINDOW": "0.2",
-    "PLAYHEAD_DRAIN_GRACE": "0.5",
+    "lease": 2,
+    "beat": 0.5,
+    "retry": 0.3,
+    "reconcile": 0.1,
+    "drain_window": 0.2,
+    "drain_grace": 0.5,
 }
 PATIENCE = 60.0
+FINAL = ("succeeded", "failed", "cancelled", "interrupted")
 
 
-class Server:
-    """Serves the demo agents from `data` on one port, over any number of deaths."""
+class Calls:
+    """What is asked of a server on this machine."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, port: int) -> None:
+        self.port = port
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
-    def start(self) -> None:
-        command = [sys.executable, "-m", "playhead", "serve", "--no-open"]
-        command += ["--data", str(self.data), "--port", str(self.port)]
-        env = {name: value for name, value in os.environ.items() if not name.startswith("PLAYHEAD_")} | QUICK
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=env)
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError):
-                self.call("readyz")
-                return
-            assert self._process.poll() is None, "the server did not start"
-            time.sleep(0.05)
-        raise AssertionError("the server is not ready")
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: int) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(number)
-            process.wait(PATIENCE)
-
-    def call(self, path: str, body: Any = None) -> Any:
+    def call(self, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        sent = {"Content-Type": "application/json", **(headers or {})}
+        request = urllib.request.Request(self.url + path, data, sent)
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.load(answer)
 
-    def run(self, **given: Any) -> str:
-        """Start a licence review; its id."""
-        return str(self.call("runs", {"agent": "licence_review", "input": given})["id"])
+    @property
+    def streams(self) -> int:
+        """How many streams are open at the server."""
+        with urllib.request.urlopen(f"{self.url}metrics", timeout=PATIENCE) as answer:
+            lines = answer.read().decode().splitlines()
+        return int(float(next(line for line in lines if line.startswith("playhead_streams_open ")).split()[1]))
+
+    def history(self, run_id: str) -> list[str]:
+        """The ids of all events of a run, oldest first."""
+        ids: list[str] = []
+        before = ""
+        while True:
+            page = self.call(f"runs/{run_id}/events?limit=200{before}")
+            ids[:0] = [event["id"] for event in page["events"]]
+            if not page["timeline"]["has_older"]:
+                return ids
+            before = f"&before={page['timeline']['oldest']}"
 
     def wait(self, run_id: str, *statuses: str) -> Any:
         """The run, once it has one of these statuses."""
@@ -86,26 +76,98 @@ class Server:
         raise AssertionError(f"the run is {run['status']}")
 
 
-class Proxy:
-    """Passes bytes on to a port. `cut` resets every connection that is open."""
+class Server(Calls):
+    """Serves agents from `data` on one port, over any number of deaths; settings are in seconds."""
 
-    def __init__(self, to: int) -> None:
-        self._to = to
+    def __init__(self, data: Path, agents: str | None = None, **settings: float) -> None:
+        super().__init__(free_port())
+        self.data = data
+        self._agents = () if agents is None else (agents,)
+        self._settings = {f"PLAYHEAD_{name.upper()}": str(value) for name, value in {**QUICK, **settings}.items()}
+        self._gates = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "playhead", "serve", "--no-open", *self._agents]
+        command += ["--data", str(self.data), "--port", str(self.port)]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PLAYHEAD_")}
+        env |= self._settings
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=env, cwd=ROOT)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                self.call("readyz")
+                return
+            assert self._process.poll() is None, "the server did not start"
+            time.sleep(0.05)
+        raise AssertionError("the server is not ready")
+
+    def kill(self) -> None:
+        self.end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self.end(signal.SIGTERM)
+
+    def end(self, number: int) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            process.wait(PATIENCE)
+
+    def run(self, **given: Any) -> str:
+        """Start a licence review; its id."""
+        return str(self.call("runs", {"agent": "licence_review", "input": given})["id"])
+
+    def go(self, agent: str, **given: Any) -> tuple[str, Path]:
+        """Start a run of one of `tests.browser.agents`: its id, and the file whose presence ends it."""
+        self._gates += 1
+        gate = self.data.with_name(f"{self.data.name}-gate-{self._gates}")
+        return str(self.call("runs", {"agent": agent, "input": {"gate": str(gate), **given}})["id"]), gate
+
+
+class Proxy:
+    """Passes bytes on to a port. `idle`: after so many seconds without a byte it closes a connection."""
+
+    def __init__(self, to: int, idle: float | None = None) -> None:
+        self._to, self._idle = to, idle
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
+        self.idled = 0  # connections that were closed for that
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._passes = threading.Event()
+        self._passes.set()
+        self._refuses = False
         threading.Thread(target=self._accept, daemon=True).start()
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
     def cut(self) -> None:
+        """Reset every connection that is open."""
         with self._lock:
             for one in self._open:
                 with contextlib.suppress(OSError):
                     one.shutdown(socket.SHUT_RDWR)
 
+    def shut(self) -> None:
+        """Cut, and let nobody in before `open`."""
+        self._refuses = True
+        self.cut()
+
+    def hold(self) -> None:
+        """Leave every connection as it is, and pass nothing on before `open`."""
+        self._passes.clear()
+
+    def open(self) -> None:
+        self._refuses = False
+        self._passes.set()
+
     def close(self) -> None:
         self._listener.close()
         self.cut()
+        self.open()
 
     def _accept(self) -> None:
         while True:
@@ -113,23 +175,54 @@ class Proxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._pass, args=(near,), daemon=True).start()
+            if self._refuses:
+                near.close()
+            else:
+                threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
-        with near, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._to)) as far:
+        with near, contextlib.suppress(OSError), self._connect(near) as far:
             pair = {near: far, far: near}
             with self._lock:
                 self._open |= pair.keys()
             try:
-                while True:
-                    for one in select.select(list(pair), [], [])[0]:
+                while readable := select.select(list(pair), [], [], self._idle)[0]:
+                    for one in readable:
                         data = one.recv(65536)
+                        self._passes.wait()
                         if not data:
                             return
                         pair[one].sendall(data)
+                self.idled += 1
             finally:
                 with self._lock:
                     self._open -= pair.keys()
+
+    def _connect(self, near: socket.socket) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self._to))
+
+
+class Socks(Proxy):
+    """The way out of a browser for whatever it wants to reach: notes where to, and lets it through to one port."""
+
+    def __init__(self, to: int) -> None:
+        self.asked: list[str] = []
+        super().__init__(to)
+
+    def _connect(self, near: socket.socket) -> socket.socket:
+        with near.makefile("rb") as said:
+            said.read(said.read(2)[1])
+            near.sendall(b"\x05\x00")
+            kind = said.read(4)[3]
+            size = {1: 4, 4: 16}.get(kind) or said.read(1)[0]
+            host, port = said.read(size), int.from_bytes(said.read(2))
+        name = host.decode() if kind == 3 else socket.inet_ntop(socket.AF_INET if kind == 1 else socket.AF_INET6, host)
+        self.asked.append(f"{name}:{port}")
+        mine = (name, port) == ("127.0.0.1", self._to)
+        near.sendall(bytes((5, 0 if mine else 2, 0, 1)) + bytes(6))
+        if not mine:
+            raise OSError("not let through")
+        return super()._connect(near)
 
 
 def free_port() -> int:

@@ -197,21 +197,6 @@ def test_cut_lines_neither_stop_nor_fail_the_run(open_page: Opener, server: Serv
     expect(page.locator(".result .scroll").last.locator("tbody tr")).to_have_count(40)
 
 
-@pytest.mark.row("M-suspended-tab")
-def test_a_frozen_tab_goes_on_where_it_was(open_page: Opener, server: Server, proxy: Proxy) -> None:
-    run_id = server.run(pace=0.1, require_approval=False, limit=30)
-    page = see(open_page, f"http://127.0.0.1:{proxy.port}/", run_id)
-    expect(screen.badge(page)).to_have_text("Live")
-    system = page.context.new_cdp_session(page)
-    system.send("Page.setWebLifecycleState", {"state": "frozen"})
-    proxy.cut()
-    run = server.wait(run_id, "succeeded")
-    system.send("Page.setWebLifecycleState", {"state": "active"})
-    screen.status_is(page, "Succeeded")
-    expect(page.locator(".result .scroll").last.locator("tbody tr")).to_have_count(len(run["result"]["distributions"]))
-    is_whole(page, server, run_id)
-
-
 def test_a_killed_server_comes_back_and_nothing_is_asked_twice(open_page: Opener, mortal: Server, policy: str) -> None:
     server = mortal
     run_id = server.run(pace=0, policy=policy)

@@ -48,7 +48,7 @@ def ids(*numbers: int) -> list[str]:
     return [event(n)["id"] for n in numbers]
 
 
-@pytest.mark.row("S1-8", "M-duplicate-delivery")
+@pytest.mark.row("S1-8", "M-duplicate-delivery", "F58@browser")
 def test_an_event_that_comes_twice_is_shown_once(open_page, scripted):
     scripted.screen = bootstrap(2)
     page = live(see(open_page, scripted), scripted)
@@ -57,6 +57,7 @@ def test_an_event_that_comes_twice_is_shown_once(open_page, scripted):
     assert screen.ids_of(page) == ids(1, 2, 3)
 
 
+@pytest.mark.row("A28@browser")
 def test_every_type_has_words_and_an_unknown_one_its_own(open_page, scripted):
     scripted.screen = bootstrap(0)
     page = live(see(open_page, scripted), scripted)
@@ -99,6 +100,7 @@ def test_an_older_state_does_not_overwrite_a_newer_one(open_page, scripted):
     expect(screen.field(page, "current_step")).to_have_text("Newer step")
 
 
+@pytest.mark.row("A29@browser")
 def test_progress_moves_without_an_entry_on_the_timeline(open_page, scripted):
     scripted.screen = bootstrap(2)
     page = live(see(open_page, scripted), scripted, version=3, progress=10)
@@ -110,6 +112,7 @@ def test_progress_moves_without_an_entry_on_the_timeline(open_page, scripted):
     assert screen.ids_of(page) == ids(1, 2)
 
 
+@pytest.mark.row("BR-47@browser")
 def test_a_late_bootstrap_does_not_overwrite_what_came_live(open_page, scripted):
     scripted.screen = bootstrap(6, interrupts=[question(1)])
     page = live(see(open_page, scripted), scripted, version=6, status="waiting")
@@ -128,7 +131,7 @@ def test_a_late_bootstrap_does_not_overwrite_what_came_live(open_page, scripted)
     expect(screen.field(page, "progress")).to_have_text("70 %")
 
 
-@pytest.mark.row("BR-12")
+@pytest.mark.row("BR-12", "BR-12@browser")
 def test_text_is_exact_and_a_missing_piece_is_sent_again(open_page, scripted):
     whole = "Grüße, 世界 🎬\n  two  spaces\tand a tab"
     scripted.screen = bootstrap(1, text=[text("answer", 0, whole[:7])])
@@ -190,7 +193,7 @@ def test_a_server_that_only_resyncs_is_not_asked_in_a_tight_loop(open_page, scri
     assert scripted.bootstraps < 30
 
 
-@pytest.mark.row("BR-13")
+@pytest.mark.row("BR-13", "BR-13@browser")
 def test_a_cut_connection_is_no_failure(open_page, scripted):
     scripted.screen = bootstrap(1)
     page = live(see(open_page, scripted), scripted)

@@ -1,5 +1,6 @@
 """The case table is well formed, and the plugin that judges it notices each kind of disagreement."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.rows import STATUSES, TABLE, Tally, verdict
+from tests.plugins.rows import STATUSES, TABLE, Tally, add_scripts, verdict
 
 ROOT = Path(__file__).parents[2]
 
@@ -113,3 +114,18 @@ def test_a_failed_test_covers_nothing(run):
 @pytest.mark.parametrize(("ci", "code"), [(False, 0), (True, 1)])
 def test_a_skip_fails_where_nobody_reads_it(run, ci, code):
     assert run(skips=True, ci=ci)[0] == code
+
+
+def test_titles_in_typescript_name_rows_and_count_only_when_they_passed_in_the_same_run(tmp_path):
+    folder = tmp_path / "web" / "test"
+    folder.mkdir(parents=True)
+    (folder / "one.test.ts").write_text('test("it holds [row C X]", go)\nit("it does not [row P]", go)\n')
+    without = Tally()
+    add_scripts(without, tmp_path, None)
+    assert without == Tally(marked={"C", "X", "P"}, left_out={"C", "X", "P"})
+    told = [("passed", "all it holds [row C X]"), ("failed", "it does not [row P]")]
+    found = {"testResults": [{"assertionResults": [{"status": status, "fullName": name} for status, name in told]}]}
+    (tmp_path / "web.json").write_text(json.dumps(found))
+    tally = Tally()
+    add_scripts(tally, tmp_path, str(tmp_path))
+    assert tally == Tally(marked={"C", "X", "P"}, passed={"C", "X"})

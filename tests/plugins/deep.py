@@ -60,7 +60,7 @@ class DeepPlugin:
     def pytest_sessionfinish(self) -> None:
         result = {
             "commit": git("rev-parse", "HEAD")[1],
-            "clean": not git("status", "--porcelain", "--", "src", "tests")[1],
+            "clean": not git("status", "--porcelain", "--", ":/src", ":/tests")[1],
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
             "sizes": {name: os.environ.get(name) for name in SIZES},
             "passed": self.counts["passed"],

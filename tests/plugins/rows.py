@@ -1,6 +1,8 @@
 """Compare the tests that ran with the case table: each promise has a test, and the table tells the truth."""
 
+import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +14,10 @@ import pytest
 TABLE = Path(__file__).parent.parent / "cases.toml"
 STATUSES = ("covered", "pending")
 
+# The tests of TypeScript say in their titles what they prove, as `[row BR-70@browser F57]`.
+SCRIPTS = ("clients/*/test/**/*.test.ts*", "web/test/**/*.test.ts*")
+NAMED = re.compile(r"\[row ([^\]]+)\]")
+
 
 @dataclass(slots=True)
 class Tally:
@@ -19,7 +25,7 @@ class Tally:
 
     passed: set[str] = field(default_factory=set)
     marked: set[str] = field(default_factory=set)
-    # Rows with a browser test that this tier leaves out: the tier with a browser judges them.
+    # Rows with a test for a browser or in TypeScript, when this tier leaves those out: the tier with them judges.
     left_out: set[str] = field(default_factory=set)
     not_passed: list[str] = field(default_factory=list)
 
@@ -44,6 +50,24 @@ def verdict(table: Mapping[str, str], tally: Tally) -> list[str]:
 
 def rows_of(item: pytest.Item) -> set[str]:
     return {row for mark in item.iter_markers("row") for row in mark.args}
+
+
+def rows_named(text: str) -> set[str]:
+    return {row for rows in NAMED.findall(text) for row in rows.split()}
+
+
+def add_scripts(tally: Tally, root: Path, results: str | None) -> None:
+    """Count the tests of TypeScript: `results` is the folder with what vitest told in this same run, or None."""
+    marked = {row for pattern in SCRIPTS for path in root.glob(pattern) for row in rows_named(path.read_text())}
+    tally.marked |= marked
+    if results is None:
+        tally.left_out |= marked
+        return
+    for path in Path(results).glob("*.json"):
+        for suite in json.loads(path.read_text())["testResults"]:
+            for one in suite["assertionResults"]:
+                if one["status"] == "passed":
+                    tally.passed |= rows_named(one["fullName"])
 
 
 class RowPlugin:
@@ -93,6 +117,7 @@ class RowJudge:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        add_scripts(self.rows.tally, session.config.rootpath, os.environ.get("PLAYHEAD_SCRIPTS"))
         self.lines = verdict(load(), self.rows.tally)
         if self.rows.strict:
             self.lines += [f"{name}: skipped or xfailed; here that is a failure" for name in self.rows.tally.not_passed]
