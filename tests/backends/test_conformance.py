@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from playhead.backends.local_signal import LocalSignal
 from playhead.backends.memory import MemoryLive, MemoryRecord
 from playhead.core.retention import Retention
 from playhead.testing.check import LiveBench, RecordBench
@@ -16,6 +15,7 @@ from playhead.testing.check_run_store import CHECKS as RUNS
 from playhead.testing.check_signal import CHECKS as SIGNAL
 from playhead.testing.check_text_channel import CHECKS as TEXT
 from playhead.testing.clock import FakeClock
+from tests.support import redis_servers
 
 
 async def memory_record(clock, folder: Path):
@@ -28,6 +28,12 @@ async def sqlite_record(clock, folder: Path):
     return await SqliteRecord.open(folder / "record.db", clock=clock)
 
 
+async def postgres_record(clock, dsn: str):
+    from playhead.backends.postgres import PostgresRecord
+
+    return await PostgresRecord.open(dsn, clock=clock, wall=lambda _: clock.wall_ms())
+
+
 async def memory_live(clock, folder: Path, **options):
     return MemoryLive(clock, **options)
 
@@ -38,8 +44,20 @@ async def sqlite_live(clock, folder: Path, **options):
     return await SqliteLive.at(folder / "live.db", clock=clock, **options)
 
 
-RECORDS = {"memory": memory_record, "sqlite": sqlite_record}
+def redis_live(kind, **how):
+    async def make(clock, folder: Path, **options):
+        return await redis_servers.live(kind, clock, **how, **options)
+
+    return make
+
+
+RECORDS = {"memory": memory_record, "sqlite": sqlite_record, "postgres": postgres_record}
+WIDE = ("valkey", "redis7", "cluster", "redis-pool", "cluster-pool")  # further servers and ways of a kind
 LIVES = {"memory": memory_live, "sqlite": sqlite_live}
+LIVES |= {kind: redis_live(kind) for kind in ("redis", "valkey", "redis7", "cluster")}
+LIVES |= {f"{kind}-pool": redis_live(kind, pipelined=False) for kind in ("redis", "cluster")}
+SIGNALS = [name for name in LIVES if name != "sqlite"]
+PLACES = {postgres_record: "postgres_dsn"}  # the fixture that gives a backend its place, where that is not a folder
 
 # Check → the rows of the case table that it proves, on every backend.
 ROWS = {
@@ -93,19 +111,25 @@ def test_every_row_names_a_check():
 
 def table(backends, checks):
     return [
-        pytest.param(make, check, id=f"{name}-{check.name}", marks=pytest.mark.row(*ROWS.get(check.name, ())))
+        pytest.param(make, check, id=f"{name}-{check.name}", marks=marks(name, check.name))
         for name, make in backends.items()
         for check in checks
     ]
 
 
+def marks(backend, check):
+    return [pytest.mark.row(*ROWS.get(check, ())), *([pytest.mark.wide] if backend in WIDE else [])]
+
+
 @pytest.fixture
-def record(tmp_path):
+def record(request):
     def bound(make):
+        place = request.getfixturevalue(PLACES.get(make, "tmp_path"))
+
         @asynccontextmanager
         async def bench():
             clock = FakeClock()
-            store = await make(clock, tmp_path)
+            store = await make(clock, place)
             try:
                 yield RecordBench(store, store, clock)
             finally:
@@ -163,18 +187,19 @@ async def test_text_channel(live, make, check):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("check", SIGNAL, ids=lambda check: check.name)
-async def test_signal(check):
+@pytest.mark.parametrize(("make", "check"), table({name: LIVES[name] for name in SIGNALS}, SIGNAL))
+async def test_signal(live, make, check):
     @asynccontextmanager
     async def signal():
-        yield LocalSignal()
+        async with live(make)(retention=Retention(), timeline_ttl=60.0, snapshot_ttl=60.0) as bench:
+            yield bench.signal
 
     await check.run(signal)
 
 
 @pytest.mark.row("A13")
 @pytest.mark.anyio
-@pytest.mark.parametrize("make", LIVES.values(), ids=LIVES)
+@pytest.mark.parametrize("make", [pytest.param(LIVES[name], id=name, marks=marks(name, "")) for name in LIVES])
 async def test_no_store_takes_a_time_to_live_that_is_none(make, tmp_path):
     for bad in (0, -1, 0.0001, math.nan, math.inf, "60", None):
         for name in ("timeline_ttl", "snapshot_ttl"):

@@ -161,3 +161,41 @@ async def test_a_faulty_listener_harms_no_other():
     signal.notify([hint(ONE, 1)])
     await eventually(lambda: ear.batches)
     assert told == ["broken"]
+
+
+async def test_a_gap_is_told_in_its_turn_and_to_whom_it_concerns():
+    signal = LocalSignal()
+    told = []
+
+    class Careful(Ear):
+        def on_hints(self, hints):
+            told.extend(one.marks.position for one in hints)
+
+        def on_gap(self, feed):
+            told.append(feed)
+
+    class Faulty(Ear):
+        def on_gap(self, feed):
+            raise RuntimeError("broken")
+
+    faults = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(str(context["exception"])))
+    await signal.add(ONE, Faulty())
+    await signal.add(ONE, Careful())
+    signal.notify([hint(ONE, 1)])
+    signal.gap([TWO, ONE])
+    signal.notify([hint(ONE, 2)])
+    await eventually(lambda: len(told) == 3)
+    assert (told, faults) == ([1, ONE, 2], ["broken"])
+    heard = []
+    with OtherLoop() as other:
+
+        class There(Ear):
+            def on_gap(self, feed):
+                heard.append((feed, threading.get_ident()))
+
+        other.run(signal.add(TWO, There()))
+        signal.gap([TWO])
+        await eventually(lambda: heard)
+    assert heard[0][0] == TWO
+    assert heard[0][1] != threading.get_ident()

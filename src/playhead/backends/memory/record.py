@@ -32,6 +32,7 @@ class _File:
     asked: dict[str, int] = field(default_factory=dict)  # interrupt → place in the order of asking
     facts: dict[int, tuple[int, Fact]] = field(default_factory=dict)  # rev → place in the order of writing, fact
     heard: set[int] = field(default_factory=set)
+    holds: dict[int, tuple[str, int]] = field(default_factory=dict)  # rev → who tells its listeners, until when
     settled: tuple[int, int] = (0, 0)  # epoch, rev
     audit: list[AuditEntry] = field(default_factory=list)
 
@@ -296,15 +297,20 @@ class MemoryRecord:
             if file is not None and file.run.epoch == epoch:
                 file.settled = (epoch, max(rev, file.settled_rev))
 
-    async def unheard(self, types: Collection[str], limit: int) -> list[Fact]:
-        with self._act():
+    async def unheard(self, types: Collection[str], limit: int, holder: str = "", hold_ms: int = 0) -> list[Fact]:
+        with self._act() as at:
             found = [
-                (order, fact)
+                (order, file, fact)
                 for file in self._files.values()
                 for rev, (order, fact) in file.facts.items()
-                if rev not in file.heard and fact.event.type in types
+                if rev not in file.heard
+                and fact.event.type in types
+                and leases.may_hold(file.holds.get(rev), holder, at)
             ]
-            return [fact for _, fact in sorted(found, key=lambda pair: pair[0])[:limit]]
+            given = sorted(found, key=lambda one: one[0])[:limit]
+            for _, file, fact in given if hold_ms else ():
+                file.holds[fact.rev] = (holder, at + hold_ms)
+            return [fact for _, _, fact in given]
 
     async def heard(self, facts: Collection[tuple[Feed, int]]) -> None:
         with self._act():

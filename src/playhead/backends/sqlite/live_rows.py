@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playhead.backends.sqlite import queries
+from playhead.backends import queries
 from playhead.core.event import Entry, Event, readable
 from playhead.core.ids import LIMIT, Feed
 from playhead.core.run import Status

@@ -10,19 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from playhead.backends.rows import Row, fact_of, interrupt_of, no_such_run, run_of
 from playhead.backends.sqlite.file import SqliteFile
 from playhead.backends.sqlite.rows import (
     SQL,
-    Row,
-    fact_of,
     find_lease,
     find_run,
     insert_run,
-    interrupt_of,
     interrupts_of_run,
     load_run,
-    no_such_run,
-    run_of,
     store,
 )
 from playhead.core import decision as decisions
@@ -323,13 +319,20 @@ class SqliteRecord:
     async def settle(self, feed: Feed, epoch: int, rev: int) -> None:
         await self.file.write(lambda db: db.execute(SQL["settle"], (feed.key, rev, feed.id, epoch)).rowcount)
 
-    async def unheard(self, types: Collection[str], limit: int) -> list[Fact]:
-        def act(db: sqlite3.Connection) -> list[Fact]:
-            walks = [db.execute(SQL["unheard"], (name, limit)) for name in sorted(set(types))]
+    async def unheard(self, types: Collection[str], limit: int, holder: str = "", hold_ms: int = 0) -> list[Fact]:
+        def look(db: sqlite3.Connection, at: int) -> list[Fact]:
+            walks = [db.execute(SQL["unheard"], (name, holder, at, limit)) for name in sorted(set(types))]
             oldest = heapq.merge(*walks, key=lambda row: row[-1])
             return [fact_of(row) for row in islice(oldest, limit)]
 
-        return await self.file.read(act)
+        def hold(db: sqlite3.Connection, at: int) -> list[Fact]:
+            found = look(db, at)
+            db.executemany(SQL["hold"], [(holder, at + hold_ms, fact.feed.key, fact.rev) for fact in found])
+            return found
+
+        if hold_ms:
+            return await self._act(hold)
+        return await self.file.read(lambda db: look(db, self._clock.wall_ms()))
 
     async def heard(self, facts: Collection[tuple[Feed, int]]) -> None:
         pairs = [(feed.key, rev) for feed, rev in facts]

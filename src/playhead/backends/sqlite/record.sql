@@ -124,7 +124,10 @@ WHERE feed = ?1 AND rev <= ?2 AND settled = 0 AND EXISTS (SELECT 1 FROM run WHER
 UPDATE fact SET settled = 0 WHERE feed = ? AND settled = 1
 
 -- name: unheard
-{fact} WHERE type = ? AND heard = 0 ORDER BY id LIMIT ?
+{fact} WHERE type = ?1 AND heard = 0 AND (holder IS NULL OR holder = ?2 OR held_until <= ?3) ORDER BY id LIMIT ?4
+
+-- name: hold
+UPDATE fact SET holder = ?, held_until = ? WHERE feed = ? AND rev = ? AND heard = 0
 
 -- name: heard
 UPDATE fact SET heard = 1 WHERE feed = ? AND rev = ? AND heard = 0

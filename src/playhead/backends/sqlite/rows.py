@@ -6,75 +6,17 @@ import sqlite3
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import orjson
-
-from playhead.backends.sqlite import queries
+from playhead.backends import queries
+from playhead.backends.rows import interrupt_of, no_such_run, run_of
 from playhead.core import event as events
 from playhead.core import payload as payloads
-from playhead.core.event import Event, Fact
-from playhead.core.ids import EVERY_TENANT, fact_id, parse_feed, run_feed
-from playhead.core.interrupt import Interrupt, InterruptStatus
+from playhead.core.ids import EVERY_TENANT, run_feed
+from playhead.core.interrupt import Interrupt
 from playhead.core.lease import Lease
-from playhead.core.run import Change, Failure, NewRun, Policy, Run, Status
-from playhead.errors import NotFound
+from playhead.core.run import Change, NewRun, Run
 
 SQL = queries.load(Path(__file__).with_name("record.sql"))
-
-Row = tuple[Any, ...]
-
-
-def run_of(row: Row) -> Run:
-    (
-        seq, id, tenant, agent, status, resumable, max_attempts, cancel_after, labels, key, digest, created_at,
-        updated_at, started_at, ended_at, token, crashes, owner, not_before, cancel_requested_at, cancel_by,
-        cancel_reason, failure_code, failure_message, state, rev, epoch, minted_at, input, result, partial, lacking,
-        beat_at,
-    ) = row  # fmt: skip
-    return Run(
-        id=id,
-        seq=seq,
-        tenant=tenant,
-        agent=agent,
-        status=Status(status),
-        input=input,
-        policy=Policy(bool(resumable), max_attempts, cancel_after),
-        labels=orjson.loads(labels),
-        key=key,
-        digest=digest,
-        created_at=created_at,
-        updated_at=updated_at,
-        started_at=started_at,
-        ended_at=ended_at,
-        token=token,
-        crashes=crashes,
-        owner=owner,
-        not_before=not_before,
-        cancel_requested_at=cancel_requested_at,
-        cancel_by=cancel_by,
-        cancel_reason=cancel_reason,
-        result=result,
-        partial=partial,
-        failure=None if failure_code is None else Failure(failure_code, failure_message),
-        state=state,
-        lacking=events.unpack(lacking),
-        rev=rev,
-        epoch=epoch,
-        minted_at=minted_at,
-        heartbeat_at=beat_at,
-    )
-
-
-def fact_of(row: Row) -> Fact:
-    key, rev, name, body, status, token, started_at, state, at, lacking = row[:10]
-    feed = parse_feed(key)
-    event = Event(fact_id(feed, rev), name, body)
-    return Fact(feed, rev, event, Status(status), token, started_at, state, at, events.unpack(lacking))
-
-
-def interrupt_of(row: Row) -> Interrupt:
-    return replace(Interrupt(*row), status=InterruptStatus(row[10]))
 
 
 def find_run(db: sqlite3.Connection, run_id: str, tenant: str = EVERY_TENANT) -> Run | None:
@@ -88,10 +30,6 @@ def load_run(db: sqlite3.Connection, run_id: str, tenant: str = EVERY_TENANT) ->
     if run is None:
         raise no_such_run(run_id)
     return run
-
-
-def no_such_run(run_id: str) -> NotFound:
-    return NotFound("There is no such run.", run_id=run_id[:80])
 
 
 def interrupts_of_run(db: sqlite3.Connection, run_id: str) -> list[Interrupt]:
