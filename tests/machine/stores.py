@@ -14,6 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import redis
+
+from playhead.backends.local_signal import LocalSignal
 from playhead.backends.memory import MemoryLive, MemoryRecord
 from playhead.backends.sqlite import SqliteRecord
 from playhead.backends.sqlite.live import SqliteLive
@@ -23,9 +26,10 @@ from playhead.core.retention import Retention
 from playhead.core.text import TextWrite
 from playhead.core.transition import Marks, Opening, Publish, Reply
 from playhead.errors import StoreUnavailable
-from playhead.interfaces import Signal, View
+from playhead.interfaces import Hint, Listener, Signal, View
 from playhead.testing.clock import FakeClock
 from tests.machine.truth import Line, Part, Truth
+from tests.support import redis_servers
 
 T = TypeVar("T")
 
@@ -142,7 +146,105 @@ class Sqlite:
         self._loop.close()
 
 
-BACKENDS: dict[str, type[Memory] | type[Sqlite]] = {"memory": Memory, "sqlite": Sqlite}
+class Redis:
+    """The record in memory, the live store on a real server, in a loop of its own as with files.
+
+    A call is over when what it made the server say has been heard too.
+    """
+
+    def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._turns = 0
+        self._keys = redis.Redis.from_url(redis_servers.url("redis"), protocol=2, legacy_responses=False)
+        self._prefix = redis_servers.prefix()
+        self.record = MemoryRecord(clock)
+        options = {"retention": keep, "timeline_ttl": TTL[0], "snapshot_ttl": TTL[1], "prefix": self._prefix}
+        self.live = self._run(redis_servers.live("redis", clock, **options))
+        self.signal = Relay(self.live.signal, self._run)
+
+    def _run(self, act: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+
+    def wait(self, act: Coroutine[Any, Any, T]) -> T:
+        return self._run(self._heard(act))
+
+    async def _heard(self, act: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await act
+        finally:
+            self._turns += 1
+            nobody = Feed("run", f"nobody-{self._turns}")
+            await self.live.signal.add(nobody, self.signal)  # its answer comes behind all that was said before
+            await self.live.signal.remove(nobody, self.signal)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    def _names(self) -> list[bytes]:
+        return sorted(self._keys.scan_iter(f"{self._prefix}:*", count=1_000))
+
+    def copy(self) -> Any:
+        return [(name, self._keys.pttl(name), self._keys.dump(name)) for name in self._names()]
+
+    def restore(self, held: Any) -> None:
+        self._drop(self._names())
+        for name, left, value in held:
+            self._keys.restore(name, max(0, left), value)
+
+    def lose(self) -> None:
+        """Everything, or of each projection the one key without which it is lost."""
+        self._turns += 1
+        names = self._names()
+        states = [name for name in names if name.endswith(b":state")]
+        if self._turns % 3 == 0:
+            self._drop(names)
+        elif self._turns % 3 == 1:
+            self._drop(states)
+        else:
+            for state in states:
+                events = state.removesuffix(b"state") + b"events"
+                ended = not self._keys.hget(state, "marks").endswith(b"-")
+                self._drop([state] if ended or not self._keys.xlen(events) else [events])
+
+    def _drop(self, names: Sequence[bytes]) -> None:
+        if names:
+            self._keys.delete(*names)
+
+    def close(self) -> None:
+        self._run(self.live.close())
+        self._drop(self._names())
+        self._keys.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Relay:
+    """A signal for the loop of a history: it never waits there, and passes on what the store's own loop hears."""
+
+    def __init__(self, signal: Signal, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        self._signal, self._run = signal, run
+        self._local = LocalSignal()
+
+    async def add(self, feed: Feed, listener: Listener) -> None:
+        await self._local.add(feed, listener)
+        self._run(self._signal.add(feed, self))
+
+    async def remove(self, feed: Feed, listener: Listener) -> None:
+        await self._local.remove(feed, listener)
+
+    def notify(self, hints: Sequence[Hint]) -> None:
+        self._local.notify(hints)
+
+    def on_hints(self, hints: Sequence[Hint]) -> None:
+        self._local.notify(hints)
+
+    def on_gap(self, feed: Feed) -> None:
+        self._local.gap([feed])
+
+
+BACKENDS: dict[str, type[Memory] | type[Sqlite] | type[Redis]] = {"memory": Memory, "sqlite": Sqlite, "redis": Redis}
 
 
 class Stores:
@@ -155,7 +257,7 @@ class Stores:
         self.truths: dict[Feed, Truth] = {}
         self.record: Any = Recorded(self)
         self.live = Watched(self)
-        self.signal: Signal = self.backend.live.signal
+        self.signal: Signal = getattr(self.backend, "signal", self.backend.live.signal)
         self._copies: list[tuple[Any, dict[Feed, Line | None]]] = []
 
     async def call(

@@ -38,14 +38,22 @@ class LocalSignal:
                     batches.setdefault(loop, []).append(hint)
             # Still under the lock, so that batches of several writers reach a loop in the order of their coming.
             for loop, batch in batches.items():
-                self._hand_over(loop, batch)
+                self._hand_over(loop, self._deliver, batch)
 
-    def _hand_over(self, loop: asyncio.AbstractEventLoop, batch: list[Hint]) -> None:
+    def gap(self, feeds: Sequence[Feed]) -> None:
+        """Tell the listeners of these feeds that hints were lost, in the order with those that were not."""
+        with self._lock:
+            for loop in {loop for feed in feeds for loop, _ in self._listeners.get(feed, ())}:
+                self._hand_over(loop, self._confess, feeds)
+
+    def _hand_over(
+        self, loop: asyncio.AbstractEventLoop, deliver: Callable[..., None], batch: Sequence[object]
+    ) -> None:
         try:
             if asyncio._get_running_loop() is loop:
-                loop.call_soon(self._deliver, loop, batch)
+                loop.call_soon(deliver, loop, batch)
             else:
-                loop.call_soon_threadsafe(self._deliver, loop, batch)
+                loop.call_soon_threadsafe(deliver, loop, batch)
         except RuntimeError:  # the loop is closed, and nobody in it will ever remove its listeners
             for feed in list(self._listeners):
                 self._keep(feed, lambda other, _: other is not loop)
@@ -62,6 +70,15 @@ class LocalSignal:
                 listener.on_hints(heard)
             except Exception as error:  # one listener's fault must not keep the hints from the others
                 loop.call_exception_handler({"message": "a listener raised on hints", "exception": error})
+
+    def _confess(self, loop: asyncio.AbstractEventLoop, feeds: Sequence[Feed]) -> None:
+        with self._lock:
+            calls = [(one, feed) for feed in feeds for other, one in self._listeners.get(feed, ()) if other is loop]
+        for listener, feed in calls:
+            try:
+                listener.on_gap(feed)
+            except Exception as error:  # as above
+                loop.call_exception_handler({"message": "a listener raised on a gap", "exception": error})
 
     def _keep(self, feed: Feed, wanted: _Wanted) -> None:
         kept = [pair for pair in self._listeners.get(feed, ()) if wanted(*pair)]

@@ -1,0 +1,318 @@
+"""One connection to each server, shared by all calls: what is asked in one turn of the loop goes out in one write.
+
+Replies come in the order of the commands, so a call that was given up leaves a place whose reply is passed over; no
+reply can reach another call. A connection that owes a reply for longer than a call may take is given up whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from hiredis import pack_command
+from redis.asyncio.connection import AbstractConnection, Connection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    ConnectionError,
+    MovedError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from playhead.backends.redis.nodes import Address, Command, common, sentinels
+from playhead.backends.redis.target import Target
+
+_MOVES = 30  # times that a command follows a cluster that is changing; its deadline ends it sooner
+_PAUSE = 0.05
+
+
+class Pipe:
+    """A connection and the calls that wait for it."""
+
+    def __init__(self, connection: AbstractConnection, patience: float) -> None:
+        self._connection, self._patience = connection, patience
+        self._unsent: list[Command] = []
+        self._owed: deque[tuple[float, asyncio.Future[Any]]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._writing: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self.broken = False
+
+    async def open(self) -> None:
+        """Connect, once for all who ask. Raises what the driver raises."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+            self._opening.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        await asyncio.wait({self._opening})
+        self._opening.result()
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._connection.connect()
+        except BaseException:
+            self.broken = True
+            with suppress(RedisError, OSError):
+                await self._connection.disconnect(nowait=True)
+            raise
+        self._reading = asyncio.ensure_future(self._read())
+
+    def send(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
+        """The replies to come, which the loop's next turn asks for."""
+        futures: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
+        if self.broken:
+            self._fail(futures, ConnectionError("the connection broke"))
+            return futures
+        self._unsent.extend(commands)
+        now = self._loop.time()
+        self._owed.extend((now, future) for future in futures)
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write())
+        return futures
+
+    def suspect(self) -> None:
+        """Somebody gave up waiting: if it was for the server, nothing more can be expected of it."""
+        if self._owed and self._loop.time() - self._owed[0][0] >= self._patience * 0.9:
+            self._end(ConnectionError("the server does not answer"))
+
+    async def close(self) -> None:
+        self._end(ConnectionError("the connection is closed"))
+        tasks = [task for task in (self._opening, self._reading, self._writing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(RedisError, OSError):
+            await self._connection.disconnect(nowait=True)
+
+    async def _write(self) -> None:
+        try:
+            while self._unsent:
+                commands, self._unsent = self._unsent, []
+                if not self._connection.is_connected:  # the driver would connect anew, and replies would be mixed up
+                    raise ConnectionError("the connection broke")
+                # The stub knows commands of one word only.
+                packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
+                await self._connection.send_packed_command(packed, check_health=False)
+        except (RedisError, OSError) as error:
+            self._end(error)
+        finally:
+            self._writing = None
+
+    async def _read(self) -> None:
+        error: BaseException = ConnectionError("the connection broke")
+        try:
+            while True:
+                reply: Any
+                try:
+                    reply = await self._connection.read_response(disable_decoding=True, timeout=math.inf)
+                except ResponseError as refused:
+                    reply = refused
+                _, future = self._owed.popleft()
+                if future.done():
+                    continue
+                if isinstance(reply, ResponseError):
+                    future.set_exception(reply)
+                else:
+                    future.set_result(reply)
+        except (RedisError, OSError) as failed:
+            error = failed
+        finally:
+            self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        self.broken = True
+        self._unsent = []
+        owed, self._owed = self._owed, deque()
+        self._fail([future for _, future in owed], error)
+        if self._reading is not None and self._reading is not asyncio.current_task():
+            self._reading.cancel()  # which closes the connection
+
+    def _fail(self, futures: Sequence[asyncio.Future[Any]], error: BaseException) -> None:
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waited for it may have gone
+
+
+class Pipes:
+    """`Nodes` over such connections."""
+
+    def __init__(self, target: Target, *, deadline: float) -> None:
+        options: dict[str, Any] = {**common(deadline), **target.options}
+        self._class = options.pop("connection_class", Connection)
+        self._options = {"retry": Retry(NoBackoff(), 0), **options, "socket_timeout": None}
+        self._target, self._deadline = target, deadline
+        self._pipes: dict[Address, Pipe] = {}
+        self._slots: list[Address] = []
+        self._learning: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._sentinel = sentinels(target, deadline)
+        self._master: Address | None = None
+
+    async def execute(self, command: Command) -> Any:
+        (reply,) = await self.execute_all([command])
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def execute_all(self, commands: Sequence[Command]) -> list[Any]:
+        places = [await self.locate(_key(command)) for command in commands]
+        replies = await self._replies(places, commands)
+        for i, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                replies[i] = await self._again(commands[i], reply)
+        return replies
+
+    async def everywhere(self, command: Command) -> dict[str, Any]:
+        await self.locate("")
+        places = sorted(set(self._slots)) if self._target.kind == "cluster" else [await self.locate("")]
+        replies = await self._replies(places, [command] * len(places))
+        names = [f"{host}:{port}" if port else "" for host, port in places]
+        return dict(zip(names, replies, strict=True))
+
+    async def locate(self, key: str) -> Address:
+        if self._target.kind == "cluster":
+            if not self._slots:
+                await self.refresh()
+            slot: int = key_slot(key.encode())
+            return self._slots[slot]
+        if self._sentinel is not None and self._target.service is not None:
+            if self._master is None:
+                host, port = await self._sentinel.discover_master(self._target.service)
+                self._master = host, port
+            return self._master
+        return self._target.hosts[0] if self._target.hosts else ("", 0)
+
+    def subscriber(self, address: Address) -> AbstractConnection:
+        places = {"host": address[0], "port": address[1]} if address[1] else {}
+        connection: AbstractConnection = self._class(**{**self._options, **places})
+        return connection
+
+    async def refresh(self) -> None:
+        self._master = None
+        if self._target.kind != "cluster":
+            return
+        if self._learning is None or self._learning.done():
+            self._learning = asyncio.ensure_future(self._learn())
+        learning = self._learning
+        await asyncio.wait({learning})
+        learning.result()
+
+    async def close(self) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
+        for pipe in list(self._pipes.values()):
+            await pipe.close()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        for sentinel in self._sentinel.sentinels if self._sentinel else ():
+            await sentinel.aclose(close_connection_pool=True)
+
+    async def _pipe(self, place: Address) -> Pipe:
+        pipe = self._pipes.get(place)
+        if pipe is None or pipe.broken:
+            if pipe is not None:
+                self._forget(pipe)
+            pipe = self._pipes[place] = Pipe(self.subscriber(place), self._deadline)
+        await pipe.open()
+        return pipe
+
+    def _forget(self, pipe: Pipe) -> None:
+        closing = asyncio.ensure_future(pipe.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _replies(self, places: Sequence[Address], commands: Sequence[Command], asking: bool = False) -> list[Any]:
+        """The reply of each place to its command, or the error in its place."""
+        by_place: dict[Address, list[int]] = {}
+        for i, place in enumerate(places):
+            by_place.setdefault(place, []).append(i)
+        replies: list[Any] = [None] * len(commands)
+        sent: list[tuple[Pipe, list[int], list[asyncio.Future[Any]]]] = []
+        for place, numbers in by_place.items():
+            try:
+                pipe = await self._pipe(place)
+            except (RedisError, OSError) as error:
+                for i in numbers:
+                    replies[i] = error
+                self._master = None
+                continue
+            if asking:
+                pipe.send([["ASKING"]])
+            sent.append((pipe, numbers, pipe.send([commands[i] for i in numbers])))
+        try:
+            for _, numbers, futures in sent:
+                for i, future in zip(numbers, futures, strict=True):
+                    try:
+                        replies[i] = await future
+                    except (RedisError, OSError) as error:
+                        replies[i] = error
+        except asyncio.CancelledError:
+            for pipe, _, futures in sent:
+                for future in futures:
+                    future.cancel()
+                pipe.suspect()
+            raise
+        return replies
+
+    async def _again(self, command: Command, error: Exception) -> Any:
+        """Follow a cluster that says where else to ask. Whatever else went wrong is the caller's to repeat."""
+        for _ in range(_MOVES):
+            if isinstance(error, MovedError):
+                self._slots[error.slot_id] = self._named(error)
+                place, asking = self._slots[error.slot_id], False
+            elif isinstance(error, AskError):
+                place, asking = self._named(error), True
+            elif isinstance(error, TryAgainError | ClusterDownError):
+                await asyncio.sleep(_PAUSE)
+                if isinstance(error, ClusterDownError):
+                    await self.refresh()
+                place, asking = await self.locate(_key(command)), False
+            else:
+                if isinstance(error, ReadOnlyError | ConnectionError | OSError):  # who is the master may have changed
+                    self._master, self._slots = None, []
+                return error
+            (reply,) = await self._replies([place], [command], asking)
+            if not isinstance(reply, Exception):
+                return reply
+            error = reply
+        return error
+
+    def _named(self, error: AskError) -> Address:
+        return str(error.host), int(error.port)
+
+    async def _learn(self) -> None:
+        """Ask any server which one has which slots."""
+        known = dict.fromkeys([*self._pipes, *self._target.hosts])
+        failed: Exception = ConnectionError("no server of the cluster can be reached")
+        for place in known:
+            (told,) = await self._replies([place], [["CLUSTER", "SLOTS"]])
+            if isinstance(told, Exception):
+                failed = told
+                continue
+            slots: list[Address] = [place] * 16_384
+            for first, last, master, *_ in told:
+                host = master[0].decode() or place[0]
+                slots[first : last + 1] = [(host, int(master[1]))] * (last + 1 - first)
+            self._slots = slots
+            for gone in [one for one in self._pipes if one not in {*slots}]:
+                self._forget(self._pipes.pop(gone))
+            return
+        raise failed
+
+
+def _key(command: Command) -> str:
+    """The first key of a command, or nothing for one without."""
+    name = command[0]
+    position = 3 if name in ("EVALSHA", "EVAL") else 1
+    return str(command[position]) if len(command) > position else ""
