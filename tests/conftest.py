@@ -1,6 +1,6 @@
 import pytest
 
-pytest_plugins = ["tests.plugins.deep", "tests.plugins.histories", "tests.plugins.rows"]
+pytest_plugins = ["tests.plugins.deep", "tests.plugins.histories", "tests.plugins.rows", "tests.support.postgres"]
 
 
 @pytest.fixture(scope="session")

@@ -41,3 +41,23 @@ def test_a_lease_is_longer_than_the_time_between_two_beats(beat: float, lease: f
         return
     with pytest.raises(InvalidSetting, match="beat is less than lease"):
         Settings.load(environ={}, beat=beat, lease=lease)
+
+
+@pytest.mark.parametrize(("said", "meant"), [("false", False), ("0", False), ("No", False), ("true", True)])
+def test_a_choice_is_said_in_plain_words(said, meant):
+    assert Settings.load(environ={"PLAYHEAD_WORKER": said}).worker is meant
+
+
+def test_a_choice_that_is_none_is_refused_by_name():
+    with pytest.raises(InvalidSetting, match="worker cannot be 'perhaps'"):
+        Settings.load(environ={"PLAYHEAD_WORKER": "perhaps"})
+
+
+def test_the_stores_are_both_embedded_or_both_servers():
+    both = {"PLAYHEAD_RECORD": "postgresql:///runs", "PLAYHEAD_LIVE": "redis://127.0.0.1"}
+    assert Settings.load(environ=both).live == "redis://127.0.0.1"
+    for name in both:
+        with pytest.raises(InvalidSetting, match="needs") as caught:
+            Settings.load(environ={name: both[name]})
+        assert caught.value.details["setting"] in {"record", "live"}
+    assert Settings.load(environ={"PLAYHEAD_RECORD": "", "PLAYHEAD_LIVE": "none"}).record is None

@@ -1,4 +1,4 @@
-"""The composition root: the only module that names a backend. Everything a process needs, from one object.
+"""The composition root: everything a process needs, from one object.
 
     app = playhead.App([greet])
     async with app:
@@ -20,13 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from playhead import stores
 from playhead.agents import Agent, AttemptContext, Listening
-from playhead.backends.sqlite.live import SqliteLive
-from playhead.backends.sqlite.lock import DataLock, ServerInfo
-from playhead.backends.sqlite.record import SqliteRecord
 from playhead.core.ids import EVERY_TENANT
 from playhead.core.redaction import Redactor
-from playhead.core.retention import Retention
 from playhead.core.run import Run
 from playhead.errors import NotInServerProcess, NotReady
 from playhead.gateway import Authenticator, Authorizer, Options, build
@@ -37,6 +34,7 @@ from playhead.runtime.engine import Engine
 from playhead.runtime.hub import HubOptions
 from playhead.runtime.setup import EngineOptions, Ports
 from playhead.settings import Settings
+from playhead.signals import on_stop
 from playhead.version import __version__
 
 if TYPE_CHECKING:
@@ -51,10 +49,11 @@ _started_lock = threading.Lock()
 
 
 class App:
-    """Agents, settings, a data folder, and the server in front of them.
+    """Agents, settings, the stores that they name, and the server in front of them.
 
     Starts once and closes once. Raises DataLocked when another process serves the folder, FolderUnusable, and
-    StoreCorrupt for a damaged record. Used in the event loop that started it.
+    StoreCorrupt for a damaged record. Used in the event loop that started it. With `record` and `live` set, any number
+    of processes have the same runs.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class App:
         self._engine: Engine | None = None
         self._asgi: ASGIApp | None = None
         self._starting: asyncio.Lock | None = None
-        self.lock: DataLock | None = None
+        self.lock: stores.DataLock | None = None
 
     @property
     def engine(self) -> Engine:
@@ -97,8 +96,11 @@ class App:
     ) -> None:
         await self.close()
 
-    async def open(self) -> None:
-        """Take the data folder, open both stores, settle what an earlier process left, and begin to work."""
+    async def open(self, *, patient: bool = False) -> None:
+        """Open both stores (embedded: lock their folder), settle what an earlier process left, and begin to work.
+
+        With `patient`, servers that do not answer yet are waited for while this one answers that it is not ready.
+        """
         if self._engine is not None:
             return
         settings = self.settings
@@ -112,7 +114,7 @@ class App:
                 options=_subset(EngineOptions, settings, hub=_subset(HubOptions, settings)),
             )
             stack.push_async_callback(engine.drain)
-            await engine.start()
+            await engine.start(patient=patient)
             self._engine = engine
             self._asgi = build(
                 engine,
@@ -124,26 +126,18 @@ class App:
         with _started_lock:
             _started.append(self)
 
-    async def _open_ports(self, stack: AsyncExitStack) -> Ports:
-        """The stores, closed by `stack`. The embedded ones: two files in the data folder, and its lock."""
-        settings = self.settings
-        self.lock = DataLock.acquire(settings.data)
-        stack.callback(self.lock.release)
-        record = await SqliteRecord.open(settings.data / "record.db", clock=self.clock)
-        stack.push_async_callback(record.close)
-        live = await SqliteLive.at(
-            settings.data / "live.db",
-            clock=self.clock,
-            retention=self._retention(),
-            timeline_ttl=settings.timeline_ttl,
-            snapshot_ttl=settings.snapshot_ttl,
-        )
-        stack.push_async_callback(live.close)
-        return Ports(record, record, live, live, live.signal)
+    async def _open_hosted(self) -> None:
+        """Open under a server that is not ours: its signal to stop begins the drain, or streams would hold it up."""
+        if self._engine is None:
+            await self.open()
+            self._stack.callback(on_stop(self.drain))
 
-    def _retention(self) -> Retention:
-        settings = self.settings
-        return Retention(settings.keep_events, settings.keep_age, settings.keep_bytes, settings.archive != "off")
+    async def _open_ports(self, stack: AsyncExitStack) -> Ports:
+        """The stores that the settings name, closed by `stack`."""
+        if self.settings.record is not None:
+            return await stores.open_servers(self.settings, self.clock, stack)
+        ports, self.lock = await stores.open_embedded(self.settings, self.clock, stack)
+        return ports
 
     @property
     def local_only(self) -> bool:
@@ -153,7 +147,7 @@ class App:
     def announce(self, url: str) -> None:
         """Tell the command line where this folder's server is. Raises FolderUnusable."""
         if self.lock is not None:
-            self.lock.announce(ServerInfo(os.getpid(), url, self.clock.wall_ms(), __version__))
+            self.lock.announce(stores.ServerInfo(os.getpid(), url, self.clock.wall_ms(), __version__))
 
     async def hurry(self) -> None:
         """Cut a drain short: end the streams now, and record what still runs."""
@@ -219,7 +213,7 @@ class App:
             # Mounted where no lifespan reaches: the first request starts it.
             self._starting = self._starting or asyncio.Lock()
             async with self._starting:
-                await self.open()
+                await self._open_hosted()
         assert self._asgi is not None
         await self._asgi(scope, receive, send)
 
@@ -228,7 +222,7 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    await self.open()
+                    await self._open_hosted()
                 except Exception as error:  # the server is told whatever it was, and so is its log
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     raise
@@ -255,8 +249,12 @@ def attach(
 
     @asynccontextmanager
     async def lifespan(outer: Any) -> AsyncIterator[Any]:
-        async with app, inner(outer) as state:
-            yield state
+        await app._open_hosted()
+        try:
+            async with inner(outer) as state:
+                yield state
+        finally:
+            await app.close()
 
     host.router.lifespan_context = lifespan
 
@@ -267,8 +265,9 @@ async def attempt(run_id: str) -> AsyncIterator[AttemptContext]:
 
     Gives lease, fence, heartbeat and the whole run context. The block's end ends the run: `run.result` is its result,
     an exception its failure. Raises NotFound, RunFinal, RunNotFree (another attempt has it), RunCancelled from the
-    block's end when the run was asked to stop, and NotInServerProcess where no app runs in this process: with the
-    embedded store the attempt must live beside the server.
+    block's end when the run was asked to stop, and NotInServerProcess where no app runs in this process and the stores
+    are embedded: then the attempt must live beside the server. With PLAYHEAD_RECORD and PLAYHEAD_LIVE set, an app of
+    the block's own is started for it; code with many attempts opens one App and uses its `attempt`.
     """
     with _started_lock:
         here = [app for app in _started if app.engine.ready]
@@ -277,7 +276,11 @@ async def attempt(run_id: str) -> AsyncIterator[AttemptContext]:
             async with app.attempt(run_id) as run:
                 yield run
             return
-    raise NotInServerProcess(run_id=run_id)
+    settings = Settings.load(worker=False)
+    if settings.record is None or here:
+        raise NotInServerProcess(run_id=run_id)
+    async with App(settings=settings) as app, app.attempt(run_id) as run:
+        yield run
 
 
 def _by_type(listeners: Sequence[Listening]) -> dict[str, list[Listening]]:

@@ -168,6 +168,12 @@ class StoreTooNew(PlayheadError):
     code = "store_too_new"
 
 
+class StoreTooOld(PlayheadError):
+    """The database lacks steps of its schema; `playhead db upgrade` applies them."""
+
+    code = "store_too_old"
+
+
 class DataLocked(PlayheadError):
     """Another server is using this data folder."""
 

@@ -156,8 +156,11 @@ class RunStore(Protocol):
     async def settle(self, feed: Feed, epoch: int, rev: int) -> None:
         """Note that the facts up to `rev` are projected. Without effect unless `epoch` is still the current one."""
 
-    async def unheard(self, types: Collection[str], limit: int) -> list[Fact]:
-        """Facts of these types that no listener has taken yet, in the order of their writing."""
+    async def unheard(self, types: Collection[str], limit: int, holder: str = "", hold_ms: int = 0) -> list[Fact]:
+        """Facts of these types that no listener has taken yet, and no other holder holds, in the order of their writing.
+
+        They are this holder's for `hold_ms` from now; asking again prolongs it. 0: only look.
+        """
 
     async def heard(self, facts: Collection[tuple[Feed, int]]) -> None: ...
 

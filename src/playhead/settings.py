@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from playhead.errors import PlayheadError
 
@@ -38,6 +39,8 @@ _MAY_BE_ZERO = frozenset(
     }
 )
 _MOST = {"port": 65_535}
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@|\bpassword=\S+\s*")
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +48,15 @@ class Settings:
     """How one server behaves. Seconds and bytes throughout; each is read from `PLAYHEAD_<NAME>` or a TOML file too."""
 
     data: Path = Path("playhead-data")
+    record: str | None = None  # a PostgreSQL address; None: a file in the data folder
+    live: str | None = None  # a Redis address, likewise; both or neither
+    live_prefix: str = "agent"  # of every key there
+    record_connections: int = 8  # of this process, at most
+    live_connections: int = 32  # likewise
     host: str = "127.0.0.1"
     port: int = 8700
 
+    worker: bool = True  # whether this process takes runs; external agents' code may claim them here all the same
     concurrency: int = 16  # attempts of this process at once; those that wait for a person do not count
     lease: float = 10.0
     beat: float = 3.0
@@ -86,15 +95,23 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float):
+            if isinstance(value, int | float) and not isinstance(value, bool):
                 zero = field.name in _MAY_BE_ZERO
                 if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
                     least = "0 or more" if zero else "more than 0"
                     raise InvalidSetting(f"{field.name} is {least}, not {value!r}.", setting=field.name)
                 if value > _MOST.get(field.name, value):
                     raise InvalidSetting(f"{field.name} is at most {_MOST[field.name]}.", setting=field.name)
+        if (self.record is None) != (self.live is None):
+            name, other = ("record", "live") if self.live is None else ("live", "record")
+            raise InvalidSetting(f"{name} needs {other} too: both stores are embedded, or neither is.", setting=other)
         if self.beat >= self.lease:  # every lease would be over before it is renewed
             raise InvalidSetting(f"beat is less than lease ({self.lease!r}), not {self.beat!r}.", setting="beat")
+
+    @property
+    def place(self) -> str:
+        """Where the runs are, for people: an address without its password, or the data folder."""
+        return str(self.data) if self.record is None else _USERINFO.sub("", self.record)
 
     @classmethod
     def load(cls, file: Path | None = None, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:
@@ -117,17 +134,21 @@ class Settings:
 
 
 def _read(name: str, kind: Any, value: Any) -> Any:
-    if value is None or (kind == float | None and value in ("", "none")):
+    if value is None or (kind in (float | None, str | None) and value in ("", "none")):
         return None
     try:
         if kind is Path:
             return Path(value)
+        if kind is bool:
+            return value if isinstance(value, bool) else _WORDS[str(value).lower()]
         if kind is int:
             return int(value)
         if kind is float or kind == float | None:
             return float(value)
-    except (TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         raise InvalidSetting(f"{name} cannot be {value!r}.", setting=name) from None
-    if get_args(kind) and value not in get_args(kind):
+    if kind in (str, str | None):
+        return str(value)
+    if get_origin(kind) is Literal and value not in get_args(kind):
         raise InvalidSetting(f"{name} is one of {', '.join(get_args(kind))}.", setting=name)
     return value

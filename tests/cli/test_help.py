@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.served import ROOT, environment, playhead
 
-COMMANDS = ("demo", "serve", "run", "runs", "show", "tail", "cancel", "approve", "reject", "doctor", "version")
+COMMANDS = ("demo", "serve", "run", "runs", "show", "tail", "cancel", "approve", "reject", "db", "doctor", "version")
 # Not pydantic: recent typers read options with it.
 HEAVY = {
     "anyio",
@@ -17,6 +17,7 @@ HEAVY = {
     "license_expression",
     "orjson",
     "prometheus_client",
+    "psycopg",
     "rich",
     "sqlite3",
     "starlette",

@@ -309,3 +309,9 @@ def test_queries_are_in_no_log(server, cli):
     code, out, _ = cli("tail", started, "--json", "--data", server.data)
     assert (code, bool(frames(out))) == (0, True)
     assert "resync=inline" not in server.log.read_text()
+
+
+def test_a_worker_needs_stores_that_can_be_shared(here):
+    code, out, err = here("worker", "tests.cli.agents:every")
+    assert (code, out) == (2, "")
+    assert "use `playhead serve`" in err

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import playhead
 from playhead.core.event import FACT_TYPES
 from playhead.core.ids import run_feed
 from playhead.runtime.clock import SystemClock
+from tests.support import behind
 from tests.support.agents import counting
 from tests.support.stage import BACKENDS, Gates, Stage, stage
 from tests.support.wire import Frame
@@ -53,15 +52,6 @@ def speaking(gates: Gates) -> Sequence[playhead.Agent]:
         return {"mark": "RESULT-MARK"}
 
     return [speaker]
-
-
-def stored(s: Stage, backend: str) -> list[bytes]:
-    """The snapshots that the live store holds."""
-    live = s.engine.ports.live
-    if backend == "memory":
-        return [held.snapshot.encode() for held in live._held.values()]
-    with closing(sqlite3.connect(live.path)) as db:
-        return [b"".join(str(value).encode() for value in row) for row in db.execute("SELECT * FROM projection")]
 
 
 async def every_event(s: Stage, run_id: str, page: int = 40) -> list[dict[str, Any]]:
@@ -155,10 +145,10 @@ async def test_the_snapshot_is_one_small_entry_however_long_the_run(backend: str
     async with stage(backend, tmp_path, counting, settings={"sweep": 60.0}) as s:
         run_id = await s.client.start("count", {"n": 400, "size": 500, "hold": True, "stops": [3]})
         await s.gates.reached("at-3")
-        [early] = stored(s, backend)
+        [early] = behind.snapshots(s.app)
         s.gates.open("at-3")
         await s.gates.reached("end")
-        [late] = stored(s, backend)
+        [late] = behind.snapshots(s.app)
         assert len(late) < len(early) + 50 < 2_000
         shown = await s.client.bootstrap(run_id)
         snapshot = shown["snapshot"]

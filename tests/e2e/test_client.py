@@ -17,8 +17,8 @@ from playhead.client.clock import Clock
 from playhead.client.following import Follower
 from playhead.errors import AlreadyDecided, InvalidInput, NotFound, Unauthenticated, UnknownAgent
 from playhead.gateway.auth import Principal
+from playhead.testing.faults import Cut, Proxy
 from tests.support.agents import counting
-from tests.support.proxy import proxy
 from tests.support.stage import BACKENDS, Gates, stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
@@ -98,17 +98,18 @@ def text(view: RunView) -> str:
 async def test_cut_at_random_points_it_shows_everything_once(backend: str, tmp_path: Path, slivers: int | None) -> None:
     chance = random.Random(f"{backend} {slivers}")
     async with stage(backend, tmp_path, telling) as s:
-        async with proxy(s.client.port, budget=lambda: chance.randint(200, 6_000), slivers=slivers) as between:
+        async with Proxy(s.client.port) as between:
+            between.down.set(cut=Cut(after=lambda: chance.randint(200, 6_000)), most=slivers)
             run = await Client(f"http://127.0.0.1:{s.client.port}").start("tell", {"n": 60})
             await s.gates.reached("end")
             said = "".join(WORDS[i % len(WORDS)] for i in range(1, 61))
             views = client(between.url).follow(run["id"], bootstrap=False)
             seen = await watch(views, lambda view: text(view) == said and len(counted(view)) == 60)
-            between.budget = lambda: None
+            between.down.set()
             s.gates.open("end")
             seen += await watch(views)
     last = seen[-1]
-    assert between.cuts >= 3
+    assert between.down.cuts >= 3
     assert counted(last) == list(range(1, 61))
     assert "�" not in text(seen[-2])
     assert last.run is not None
@@ -272,13 +273,14 @@ async def test_many_runs_over_one_cut_connection(backend: str, tmp_path: Path) -
     async with stage(backend, tmp_path, counting) as s:
         c = client(f"http://127.0.0.1:{s.client.port}")
         runs = [(await c.start("count", {"n": n, "stops": [3]}))["id"] for n in (5, 10, 15)]
-        async with proxy(s.client.port, budget=lambda: chance.randint(3_000, 9_000)) as between:
+        async with Proxy(s.client.port) as between:
+            between.down.set(cut=Cut(after=lambda: chance.randint(3_000, 9_000)))
             views = client(between.url).follow_many(runs)
             while not all(len(counted(view)) == 2 for view in views.views.values()):
                 await asyncio.wait_for(anext(views), PATIENCE)
             s.gates.open("at-3")
             await watch(views)
-    assert between.cuts >= 1
+    assert between.down.cuts >= 1
     for run_id, n in zip(runs, (5, 10, 15), strict=True):
         view = views.views[run_id]
         assert view.run is not None

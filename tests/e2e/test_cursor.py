@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from playhead.core.ids import run_feed
 from playhead.runtime.clock import SystemClock
+from tests.support import behind
 from tests.support.agents import counting
 from tests.support.reducer import Screen
 from tests.support.stage import BACKENDS, Stage, stage
@@ -54,18 +53,6 @@ async def follow(s: Stage, run_id: str, cursor: str | None) -> Stream:
     async with s.client.stream(run_id, cursor) as stream:
         await stream.end()
     return stream
-
-
-def forget(s: Stage, run_id: str, backend: str, which: str) -> None:
-    """Take entries out of the timeline behind the store's back: "all", or one position."""
-    live = s.engine.ports.live
-    if backend == "memory":
-        rows = live._held[run_feed(run_id)].rows
-        rows[:] = [row for row in rows if which != "all" and row.entry.position != int(which)]
-        return
-    with closing(sqlite3.connect(live.path)) as db, db:
-        where, values = ("", ()) if which == "all" else (" WHERE position = ?", (int(which),))
-        assert db.execute(f"DELETE FROM entry{where}", values).rowcount > 0
 
 
 @pytest.mark.row("T-1", "R32")
@@ -131,7 +118,7 @@ async def test_a_timeline_that_lost_what_follows_is_not_taken_for_a_quiet_one(
         if how == "gone":
             await s.flush()
         else:
-            forget(s, run_id, backend, "all")
+            behind.forget(s.app, run_feed(run_id))
         got = await follow(s, run_id, ids(stream)[5])
         assert got.events == []
         assert got.named("resync_required")[0]["reason"] in ("epoch", "expired")
@@ -143,7 +130,7 @@ async def test_a_hole_in_the_middle_is_never_passed_in_silence(backend: str, tmp
         run_id, stream = await counted(s, 10)
         await stream.close()
         cursors, whole = ids(stream), [event["id"] for event in stream.events]
-        forget(s, run_id, backend, "9")
+        behind.forget(s.app, run_feed(run_id), 9)
         await s.engine.hub.close()
         got = await follow(s, run_id, cursors[3])
         assert got.named("resync_required")
@@ -193,13 +180,11 @@ async def test_a_connected_reader_that_is_overtaken_is_told_so(backend: str, tmp
         run_id = await s.client.start("count", {"n": 60, "size": 200, "hold": True, "stops": [2]})
         async with s.client.stream(run_id) as stream:
             await stream.type("counted")
-            signal, notify = s.engine.ports.signal, s.engine.ports.signal.notify
-            signal.notify = lambda hints: None
-            s.gates.open("at-2")
-            await s.gates.reached("end")
-            marks = (await s.engine.ports.live.stand([run_feed(run_id)]))[run_feed(run_id)]
-            assert marks.floor > FACTS + 1
-            signal.notify = notify
+            with behind.lost_hints(s.app):
+                s.gates.open("at-2")
+                await s.gates.reached("end")
+                marks = (await s.engine.ports.live.stand([run_feed(run_id)]))[run_feed(run_id)]
+                assert marks.floor > FACTS + 1
             await stream.end()
         assert [one["reason"] for one in stream.named("resync_required")] == ["expired"]
         assert stream.types == ["run_queued", "run_started", "attempt_started", "counted"]

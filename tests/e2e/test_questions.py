@@ -91,7 +91,7 @@ async def test_the_second_question_is_shown_and_the_first_is_not(backend: str, t
 @pytest.mark.row("BR-54")
 async def test_after_the_deadline_nothing_can_be_approved(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, asking) as s:
-        run_id = await s.client.start("asker", {"deadline": 0.15})
+        run_id = await s.client.start("asker", {"deadline": 2.0})
         question = await waiting(s, run_id)
         async with s.client.stream(run_id) as stream:
             await stream.end()

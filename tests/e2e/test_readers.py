@@ -12,8 +12,8 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
+from playhead.testing.faults import Cut, Proxy
 from tests.support.agents import counting
-from tests.support.proxy import proxy
 from tests.support.stage import BACKENDS, stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
@@ -45,7 +45,8 @@ async def test_a_reader_of_others_follows_a_run_to_its_end(backend: str, tmp_pat
         await s.gates.reached("at-2")
         shown = await s.client.bootstrap(run_id, limit=200)
         events = {event["id"]: event for event in shown["events"]}
-        async with proxy(s.client.port, budget=lambda: chance.randint(1_500, 6_000)) as between:
+        async with Proxy(s.client.port) as between:
+            between.down.set(cut=Cut(after=lambda: chance.randint(1_500, 6_000)))
             async with httpx.AsyncClient(base_url=between.url, trust_env=False, timeout=20) as http:
                 following = asyncio.ensure_future(follow(http, run_id, shown["cursor"], events))
                 s.gates.open("at-2")
@@ -53,7 +54,7 @@ async def test_a_reader_of_others_follows_a_run_to_its_end(backend: str, tmp_pat
                 s.gates.open("at-20")
                 status = await asyncio.wait_for(following, 60)
         run = await s.client.run(run_id)
-    assert between.cuts >= 1
+    assert between.down.cuts >= 1
     assert (run["status"], run["result"], status) == ("succeeded", {"counted": 40}, "succeeded")
     told = list(events.values())
     assert [event["payload"]["i"] for event in told if event["type"] == "counted"] == list(range(1, 41))

@@ -15,10 +15,12 @@ from playhead.core.run import Outcome, Status
 from playhead.core.transition import NeedsRebuild, Stale, WrongEpoch
 from playhead.errors import DataLocked, RunFinal, StoreFull, StoreUnavailable
 from playhead.runtime.clock import SystemClock
+from playhead.runtime.ear import Ear
 from playhead.runtime.heartbeat import Heartbeat
 from tests.e2e.test_recovery import holding, two_attempts
+from tests.support import behind
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, Gates, Stage, stage, visible
+from tests.support.stage import BACKENDS, Gates, stage, visible
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
 
@@ -76,21 +78,6 @@ def working(gates: Gates) -> Sequence[playhead.Agent]:
     return [worker]
 
 
-async def remembered(s: Stage, folder: Path) -> Any:
-    """What the live store holds now, to be gone back to."""
-    live = s.engine.ports.live
-    if hasattr(live, "lose"):
-        return live.copy()
-    await live.copy(folder / "earlier.db")
-    return folder / "earlier.db"
-
-
-async def go_back(s: Stage, earlier: Any) -> None:
-    done = s.engine.ports.live.restore(earlier)
-    if done is not None:
-        await done
-
-
 @pytest.mark.row("H-flush", "A5")
 @pytest.mark.parametrize("when", ["moved", "asked", "last", "over"])
 async def test_a_live_store_that_went_back_is_brought_to_the_truth_under_its_viewers(
@@ -99,7 +86,7 @@ async def test_a_live_store_that_went_back_is_brought_to_the_truth_under_its_vie
     async with stage(backend, tmp_path, working) as s:
         run_id = await s.client.start("worker")
         await s.gates.reached("begun")
-        earlier = await remembered(s, tmp_path)
+        earlier = await behind.remember(s.app, tmp_path)
         stream = await s.client.open(run_id)
         await stream.type("work_begun")
         s.gates.open("begun")
@@ -122,7 +109,7 @@ async def test_a_live_store_that_went_back_is_brought_to_the_truth_under_its_vie
         if when != "over":
             await stream.type({"moved": "work_moved", "asked": "approval_required", "last": "work_ended"}[when])
         seen = stream.cursor
-        await go_back(s, earlier)
+        await behind.go_back(s.app, earlier)
 
         async def true() -> bool:
             shown = visible(await s.client.bootstrap(run_id))
@@ -181,6 +168,8 @@ async def test_a_live_file_that_was_deleted_is_missed_by_nobody(backend: str, tm
         kept = s.engine.ports
     if backend == "memory":
         kept.live.lose()
+    elif backend == "servers":
+        behind.flush_server(s.app)
     async with stage(backend, tmp_path, counting, kept=kept) as s:
         for run_id, status, final in ((over, "succeeded", "run_succeeded"), (going, "interrupted", "run_interrupted")):
             shown = await s.client.bootstrap(run_id)
@@ -381,7 +370,13 @@ async def test_a_second_process_leaves_the_first_ones_runs_alone(backend: str, t
 
 
 @pytest.mark.row("BR-35")
-async def test_an_attempt_whose_beat_is_refused_stops(backend: str, tmp_path: Path) -> None:
+async def test_an_attempt_whose_beat_is_refused_stops(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deaf(ear: Ear) -> None:
+        """It would hear of it before."""
+
+    monkeypatch.setattr(Ear, "listen", deaf)
     seen: list[str] = []
 
     def agents(gates: Gates) -> Sequence[playhead.Agent]:

@@ -39,7 +39,9 @@ class StubEngine:
         self.agents = {"echo": StubAgent(), "other": StubAgent("other")}
         self.ready, self.draining = True, False
         pulse = SimpleNamespace(blocked=1)
-        self.hub = SimpleNamespace(feeds=3, statistics={"lagging": 2}, pulse=pulse)
+        self.hub = SimpleNamespace(
+            feeds=3, statistics={"lagging": 2}, pulse=pulse, jitter=lambda seconds: round(1_000 * seconds)
+        )
         self.screens = SimpleNamespace()
         self.unreadable = 4
         self.calls: list[tuple[Any, ...]] = []

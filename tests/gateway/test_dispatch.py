@@ -56,6 +56,20 @@ async def test_not_ready_is_said_by_the_stream_itself(served):
     assert served[0]["ready"] is False
 
 
+@pytest.mark.parametrize("path", ["/runs/{id}/stream", "/stream?run={id}"])
+async def test_a_record_that_does_not_answer_is_no_end_for_a_native_client(path):
+    """An EventSource that is answered with any other status than 200 never comes back."""
+    engine, app = make()
+    address = path.format(id=engine.add().id)
+    engine.raises = StoreUnavailable()
+    native = await ask(app, "GET", address)
+    assert (native.status, native.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert native.body == b'retry: 30000\n\nevent: draining\ndata: {"retry_ms":30000}\n\n'
+    ours = await ask(app, "GET", address, headers=[("accept", "text/event-stream; client=playhead")])
+    assert (ours.status, ours.code) == (503, "store_unavailable")
+    assert int(ours.headers["retry-after"]) > 0
+
+
 async def test_grants_are_looked_at_again_with_the_same_request(served):
     engine = StubEngine()
     allowed = True
@@ -208,7 +222,8 @@ async def test_without_the_record_no_stream_begins(several):
     engine, app = make()
     run = engine.add()
     engine.raises = StoreUnavailable()
-    answer = await ask(app, "GET", f"/stream?run={run.id}&run=nonsense")
+    ours = [("accept", "text/event-stream; client=playhead")]
+    answer = await ask(app, "GET", f"/stream?run={run.id}&run=nonsense", headers=ours)
     assert (answer.status, answer.code) == (503, "store_unavailable")
     assert several == []
 

@@ -11,7 +11,8 @@ from playhead.gateway.routes import GUARDED, STREAM
 from playhead.settings import Settings
 from tests.gateway.stub import ask, by_header
 from tests.gateway.test_spec import check
-from tests.support.stage import BACKENDS, QUICK, MemoryApp, flush
+from tests.support.behind import flush
+from tests.support.stage import BACKENDS, QUICK, MemoryApp, where
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
 
@@ -32,7 +33,7 @@ async def asks(run: playhead.RunContext, times: int = 1, words: str = "") -> dic
 @pytest.fixture
 async def app(backend, tmp_path):
     kind = MemoryApp if backend == "memory" else playhead.App
-    made = Settings.load(data=tmp_path, environ={}, **QUICK)
+    made = Settings.load(data=tmp_path, environ={}, **QUICK, **where(backend, tmp_path))
     async with kind([asks], settings=made, authenticate=by_header) as running:
         yield running
 

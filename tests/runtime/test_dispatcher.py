@@ -16,6 +16,7 @@ from playhead.errors import PlayheadError, StoreFull
 from playhead.runtime import dispatcher as module
 from playhead.runtime.clock import SystemClock
 from playhead.runtime.dispatcher import Dispatcher
+from playhead.testing.clock import FakeClock
 from tests.runtime.whole import Faulty, eventually, plant
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ class Bench:
         self.heard: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        self.dispatcher = Dispatcher(self.record, self.clock, {RUN_QUEUED: [self.listen]}, every=0.01)
+        self.dispatcher = Dispatcher(self.record, self.clock, {RUN_QUEUED: [self.listen]}, "here", every=0.01)
 
     async def listen(self, event: dict[str, Any]) -> None:
         self.heard.append(event["run_id"])
@@ -40,7 +41,7 @@ class Bench:
         return run.id
 
     async def unheard(self) -> list[Fact]:
-        return await self.record.unheard([RUN_QUEUED], 10_000)
+        return await self.record.unheard([RUN_QUEUED], 10_000, "here")
 
     async def idle(self) -> None:
         await eventually(lambda: not self.dispatcher._telling)
@@ -118,3 +119,39 @@ async def test_a_wake_up_that_comes_during_a_round_is_not_lost() -> None:
     await eventually(lambda: b.heard)
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
+
+
+async def test_two_processes_tell_each_fact_once() -> None:
+    b = Bench()
+    other = Dispatcher(b.record, b.clock, {RUN_QUEUED: [b.listen]}, "there")
+    runs = [await b.run() for _ in range(20)]
+    b.gate.clear()
+    await asyncio.gather(b.dispatcher.round(), other.round())
+    await asyncio.sleep(0)
+    for _ in range(3):
+        await b.dispatcher.round()
+        await other.round()
+        await asyncio.sleep(0)
+    assert sorted(b.heard) == sorted(runs)
+    b.gate.set()
+    await eventually(lambda: not b.dispatcher._telling and not other._telling)
+    assert await b.unheard() == []
+
+
+async def test_what_a_process_that_died_was_telling_is_told_by_another() -> None:
+    b = Bench()
+    clock = FakeClock()
+    b.clock = b.record._clock = b.dispatcher._clock = clock  # type: ignore[assignment]  # in place of the system's
+    other = Dispatcher(b.record, clock, {RUN_QUEUED: [b.listen]}, "there")
+    run = await b.run()
+    b.gate.clear()
+    await b.dispatcher.round()
+    await clock.advance(9.0)
+    await b.dispatcher.round()  # it lives, and prolongs what it holds
+    await clock.advance(9.0)
+    await other.round()
+    await asyncio.sleep(0)
+    assert b.heard == [run]
+    await clock.advance(2.0)
+    await other.round()
+    await eventually(lambda: b.heard == [run, run])

@@ -8,9 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 import playhead
+from playhead.backends.memory import MemoryLive, MemoryRecord
+from playhead.core.retention import Retention
 from playhead.core.run import Status
-from playhead.errors import PlayheadError
-from tests.runtime.whole import Faulty, engine, eventually, start
+from playhead.errors import PlayheadError, StoreUnavailable
+from playhead.runtime.clock import SystemClock
+from playhead.runtime.engine import Engine
+from playhead.runtime.setup import EngineOptions, Ports
+from tests.runtime.whole import QUICK, Faulty, engine, eventually, start
 
 pytestmark = pytest.mark.anyio
 
@@ -75,3 +80,43 @@ async def test_what_is_committed_is_answered_also_when_it_cannot_be_shown(caplog
         cancelled = await e.cancel("acme", run_id, by="ann")
         assert cancelled.cancel_requested_at is not None
         assert "cannot be projected" in caplog.text
+
+
+async def test_a_patient_start_begins_when_the_record_answers() -> None:
+    clock = SystemClock()
+    record, live = MemoryRecord(clock), MemoryLive(clock, Retention(), 3_600.0, 86_400.0)
+    ports = Ports(record, record, live, live, live.signal)
+    beats = Faulty(record, "beat", always=StoreUnavailable())
+    made = Engine(ports, clock, holding(), options=EngineOptions(**QUICK))
+    with pytest.raises(StoreUnavailable):
+        await made.start()
+    await made.start(patient=True)
+    assert not made.ready
+    await eventually(lambda: beats.calls > 3)
+    assert not made.ready
+    beats.always = None
+    await eventually(lambda: made.ready)
+    run_id = await start(made, "holder")
+    await eventually(lambda: made.attempts.of(run_id))
+    await made.drain()
+
+
+async def test_a_drain_ends_a_start_that_waits() -> None:
+    clock = SystemClock()
+    record, live = MemoryRecord(clock), MemoryLive(clock, Retention(), 3_600.0, 86_400.0)
+    beats = Faulty(record, "beat", always=StoreUnavailable())
+    made = Engine(Ports(record, record, live, live, live.signal), clock, [], options=EngineOptions(**QUICK))
+    await made.start(patient=True)
+    await eventually(lambda: beats.calls > 1)
+    await made.drain()
+    tried = beats.calls
+    await asyncio.sleep(0.2)
+    assert (made.ready, beats.calls) == (False, tried)
+
+
+async def test_a_process_without_a_worker_takes_no_runs() -> None:
+    async with engine(holding(), worker=False) as front:
+        run_id = await start(front, "holder")
+        async with engine(holding(), ports=front.ports) as back:
+            await eventually(lambda: back.attempts.of(run_id))
+        assert front.attempts.of(run_id) is None

@@ -27,11 +27,14 @@ QUICK: dict[str, Any] = {
 
 @asynccontextmanager
 async def engine(agents: Sequence[playhead.Agent], **options: Any) -> AsyncIterator[Engine]:
+    """`ports` are another engine's, for a second process of the same stores."""
     clock = SystemClock()
-    record, live = MemoryRecord(clock), MemoryLive(clock, Retention(), 3_600.0, 86_400.0)
-    listeners = options.pop("listeners", None)
+    listeners, ports = options.pop("listeners", None), options.pop("ports", None)
+    if ports is None:
+        record, live = MemoryRecord(clock), MemoryLive(clock, Retention(), 3_600.0, 86_400.0)
+        ports = Ports(record, record, live, live, live.signal)
     made = Engine(
-        Ports(record, record, live, live, live.signal),
+        ports,
         clock,
         agents,
         listeners=listeners,

@@ -18,9 +18,14 @@ from playhead.backends.memory import MemoryLive, MemoryRecord
 from playhead.errors import StoreUnavailable
 from playhead.runtime.setup import Ports
 from playhead.settings import Settings
+from playhead.stores import retention
+from tests.support import behind, redis_servers
+from tests.support import postgres as servers
 from tests.support.wire import Client
 
-BACKENDS = ("memory", "sqlite")
+BACKENDS = ("memory", "sqlite", "servers")  # the last: PostgreSQL and Redis
+
+_servers: dict[Path, dict[str, Any]] = {}
 
 
 class MemoryApp(App):
@@ -33,7 +38,7 @@ class MemoryApp(App):
             record = MemoryRecord(self.clock)
             live = MemoryLive(
                 self.clock,
-                retention=self._retention(),
+                retention=retention(self.settings),
                 timeline_ttl=self.settings.timeline_ttl,
                 snapshot_ttl=self.settings.snapshot_ttl,
             )
@@ -77,19 +82,11 @@ class Stage:
 
     async def flush(self) -> None:
         """Lose the live store."""
-        await flush(self.app)
+        await behind.flush(self.app)
 
     async def archived(self, run_id: str) -> None:
         await self.engine.projector.bring(run_id)  # a run ends in the record before its timeline says so
         await self.engine.archiver.run(run_id)
-
-
-async def flush(app: App) -> None:
-    live: Any = app.engine.ports.live
-    if isinstance(live, MemoryLive):
-        live.lose()
-    else:
-        await live.flush()
 
 
 class Outage:
@@ -125,6 +122,20 @@ def visible(shown: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def where(backend: str, folder: Path) -> dict[str, Any]:
+    """The settings that name this backend's stores. A folder stands for the same ones each time."""
+    if backend != "servers":
+        return {}
+    found = _servers.get(folder)
+    if found is None:
+        found = _servers[folder] = {
+            "record": servers.database(),
+            "live": redis_servers.url("redis"),
+            "live_prefix": redis_servers.prefix(),
+        }
+    return found
+
+
 # Waits that a person would not notice, so that tests do not either. Timing decides no test.
 QUICK: Mapping[str, Any] = {
     "lease": 2.0,
@@ -153,7 +164,7 @@ async def stage(
     before the app."""
     gates = Gates()
     chosen = agents(gates) if callable(agents) else agents
-    made = Settings.load(data=folder, environ={}, **{**QUICK, **(settings or {})})
+    made = Settings.load(data=folder, environ={}, **{**QUICK, **where(backend, folder), **(settings or {})})
     kind = MemoryApp if backend == "memory" else App
     app = kind(chosen, settings=made, **options)
     if isinstance(app, MemoryApp):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from playhead.cli import output
+from playhead.cli import db, output
 from playhead.cli.options import Config, Data, Host, Interrupt, Json, Labels, NoOpen, Note, Port, Run, Url
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(db.app)
 
 
 @app.callback()
@@ -47,12 +48,37 @@ def serve(
     port: Port = None,
     data: Data = None,
     settings: Config = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Run nothing here: `playhead worker` does.")] = False,
     no_open: NoOpen = False,
 ) -> None:
-    """Serve agents from one data folder until a signal. Without any, the demo agents."""
+    """Serve agents, and run them, until a signal. Without any, the demo agents."""
     from playhead.cli.serve import serve as go
 
-    raise typer.Exit(go(agents or (), host=host, port=port, data=data, settings_file=settings, open_page=not no_open))
+    raise typer.Exit(
+        go(
+            agents or (),
+            host=host,
+            port=port,
+            data=data,
+            settings_file=settings,
+            worker=not no_worker,
+            open_page=not no_open,
+        )
+    )
+
+
+@app.command()
+def worker(
+    agents: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE:ATTR]...", help="Agents, lists of agents, or one app.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Runs at once. [default: 16]")] = None,
+    settings: Config = None,
+) -> None:
+    """Run agents until a signal, beside servers that share PostgreSQL and Redis with it."""
+    from playhead.cli.worker import work
+
+    raise typer.Exit(work(agents or (), concurrency=concurrency, settings_file=settings))
 
 
 @app.command()

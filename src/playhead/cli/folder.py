@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Place:
     data: Path
     url: str | None = None
     keepalive: float = 15.0
+    record: str | None = None  # the address of a database that many servers share: no folder says where they are
 
     @classmethod
     def of(cls, data: Path | None, url: str | None) -> Place:
@@ -34,18 +36,21 @@ class Place:
         from playhead.settings import Settings
 
         settings = Settings.load(data=data)
-        return cls(settings.data, url.rstrip("/") if url else None, settings.keepalive)
+        url = url or os.environ.get("PLAYHEAD_URL")
+        return cls(settings.data, url.rstrip("/") if url else None, settings.keepalive, settings.record)
 
     def find(self) -> str | None:
         """The address of the server that runs now. A restarted one may have another."""
         if self.url is not None:
             return self.url
-        info = find_server(self.data)
+        info = None if self.record else find_server(self.data)
         return info.url.rstrip("/") if info is not None else None
 
     def need(self) -> str:
         """Likewise. Raises NoServer, which says how to start one."""
         found = self.find()
+        if found is None and self.record:
+            raise NoServer("Say which server by --url, or by PLAYHEAD_URL: this record may have many.")
         if found is None:
             raise NoServer(f"No server is running on {self.data}; start it with: playhead serve {self.option}")
         return found

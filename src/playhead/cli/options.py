@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="The data folder. [env: PLAYHEAD_DATA]")]
-Url = Annotated[str | None, typer.Option("--url", help="The server, instead of the one that --data names.")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The server, instead of the one that --data names. [env: PLAYHEAD_URL]")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.", show_default=False)]
 Host = Annotated[str | None, typer.Option("--host", help="Where to listen. [default: 127.0.0.1]")]

@@ -39,6 +39,7 @@ def serve(
     data: Path | None,
     settings_file: Path | None,
     open_page: bool,
+    worker: bool = True,
     demo: bool = False,
 ) -> int:
     """Serve until a signal; the exit code.
@@ -49,7 +50,7 @@ def serve(
     if demo and data is None and "PLAYHEAD_DATA" not in os.environ:
         data = DEMO_DATA
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    app = make_app(targets, settings_file, host=host, port=port, data=data)
+    app = make_app(targets, settings_file, host=host, port=port, data=data, worker=None if worker else False)
     settings = app.settings
     if app.local_only and not is_loopback(settings.host):
         raise InvalidSetting(
@@ -71,7 +72,7 @@ def serve(
         app.announce(address)
         if not demo:
             names = ", ".join(agent.name for agent in app.agents)
-            output.say(f"{address}/  serves {names} from {settings.data}")
+            output.say(f"{address}/  serves {names} from {settings.place}")
             show(f"{address}/", open_page)
             return
         page = f"{address}/#/runs/{await demo_run(app)}"
@@ -130,10 +131,15 @@ def _run(app: App, server: Server, taken: socket.socket) -> int:
     except BaseException:
         runner.close()
         raise
+    leave_or_close(runner)
+    return 0
+
+
+def leave_or_close(runner: asyncio.Runner) -> None:
+    """Close the loop; with an agent in it that does not stop, leave the process instead."""
     if asyncio.all_tasks(runner.get_loop()):
         # An agent that does not stop when asked would hold up the end of the loop for ever; its run is recorded.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
     runner.close()
-    return 0

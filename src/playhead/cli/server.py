@@ -16,10 +16,10 @@ from typing import Any
 import uvicorn
 
 from playhead.app import App
+from playhead.cli.exit import Exit
 from playhead.cli.listen import BACKLOG
 from playhead.settings import Delivery
 
-_log = logging.getLogger("playhead")
 LAST_REQUESTS = 1  # seconds that plain requests get once everything else has ended
 
 
@@ -51,55 +51,33 @@ def protocol(delivery: Delivery) -> Any:
 class Server(uvicorn.Server):
     """Opens the app, serves it, and closes it. `ready` is awaited once requests are answered.
 
-    The first signal, or `stop`, begins the drain; the second cuts it short; the third leaves at once.
+    Signals, and `stop`, take its `Exit` a step further.
     """
 
     def __init__(self, app: App, ready: Callable[[], Awaitable[None]]) -> None:
         super().__init__(configuration(app, app.settings.delivery))
         self._app, self._ready = app, ready
-        self._asked = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._work: set[asyncio.Task[None]] = set()
+        self._exit = Exit(app, self._leave)
 
     def stop(self) -> None:
         """Begin to stop, or hurry; from any thread and any signal handler."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._next_step)
+        self._exit.next_step()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not kept for later: uvicorn would raise the signal again at its end, and the exit would not be clean.
         self.stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        await self._app.open()
+        self._exit.loop = asyncio.get_running_loop()
+        await self._app.open(patient=True)
         await super().startup(sockets)
-        if not self._asked:
+        if not self._exit.asked:
             await self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self._work:
-            await asyncio.wait(self._work)
+        await self._exit.settled()
 
-    def _next_step(self) -> None:
-        self._asked += 1
-        if self._asked == 1:
-            self._spawn(self._drain())
-        elif self._asked == 2:
-            self._spawn(self._app.hurry())
-        else:
-            self.should_exit = self.force_exit = True
-
-    async def _drain(self) -> None:
-        try:
-            await self._app.drain()
-        except Exception:
-            _log.exception("the drain failed; the next start settles what it left")
-        finally:
-            self.should_exit = True
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+    def _leave(self, *, at_once: bool) -> None:
+        self.should_exit = True
+        self.force_exit = self.force_exit or at_once

@@ -55,6 +55,7 @@ STATUS: Mapping[str, int] = {
     "not_in_server_process": 500,
     "store_corrupt": 500,
     "store_too_new": 500,
+    "store_too_old": 500,
     "not_ready": 503,
     "store_unavailable": 503,
     "store_full": 507,

@@ -14,15 +14,16 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from playhead.core.run import Run
-from playhead.errors import Forbidden, NotFound, NotReady, TooManyStreams
+from playhead.errors import Forbidden, NotFound, NotReady, StoreUnavailable, TooManyStreams
 from playhead.gateway import auth, commands, page, reads
 from playhead.gateway.auth import Principal
 from playhead.gateway.feeds import AskedFeeds
+from playhead.gateway.follow import Asked
 from playhead.gateway.gate import GONE, Gate, Handler, OpenResource, Resource, not_found, refuse
 from playhead.gateway.multiplex import serve_feeds
 from playhead.gateway.openapi import describe, serve
 from playhead.gateway.problems import logged
-from playhead.gateway.stream import serve_stream
+from playhead.gateway.stream import later, serve_stream
 
 STREAM = "/runs/{run_id}/stream"
 FEEDS = "/stream"
@@ -90,6 +91,12 @@ class Gateway:
             try:
                 principal = await self._gate.enter(request)
                 serve = await admit(request, principal)
+            except StoreUnavailable as error:
+                if Asked.read(scope).ours:
+                    status = await refuse(error, scope, receive, send)
+                else:
+                    status = await later(_coroutine(send), self._gate.engine.hub, self._gate.options.stream)
+                return
             except Exception as error:
                 status = await refuse(error, scope, receive, send)
                 return
@@ -138,7 +145,7 @@ class Gateway:
         try:
             return await serve(
                 receive,
-                cast("Callable[[Any], Coroutine[Any, Any, None]]", send),  # every server's is a coroutine function
+                _coroutine(send),
                 hub=gate.engine.hub,
                 screens=gate.engine.screens,
                 ready=gate.engine.ready,
@@ -146,6 +153,10 @@ class Gateway:
             )
         finally:
             gate.metrics.stream_closed()
+
+
+def _coroutine(send: Send) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    return cast("Callable[[Any], Coroutine[Any, Any, None]]", send)  # every server's is a coroutine function
 
 
 def route_path(scope: Mapping[str, Any]) -> str:

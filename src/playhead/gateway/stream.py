@@ -277,9 +277,15 @@ async def admitted(send: Send, hub: Hub, *, ready: bool, ours: bool, options: St
         return True
     if ours:
         raise TooManyStreams if full else NotReady
+    await later(send, hub, options)
+    return False
+
+
+async def later(send: Send, hub: Hub, options: StreamOptions) -> int:
+    """Tell a client that cannot read a refusal when to come back: an EventSource gives up on any other status."""
     await begin(send)
     await send(_body(frames.draining(hub.jitter(options.refused_retry)), last=True))
-    return False
+    return 200
 
 
 async def begin(send: Send, status: int = 200) -> None:

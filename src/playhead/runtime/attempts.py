@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from playhead.core.run import Run
-from playhead.interfaces import Beat, Clock
+from playhead.interfaces import Beat, Clock, RunStore, Signal
 from playhead.runtime.attempt import LiveAttempt, Stop
+from playhead.runtime.ear import Ear
 from playhead.runtime.heartbeat import Heartbeat
 from playhead.runtime.projector import Projector
+from playhead.runtime.waiters import Waiters
 
 _log = logging.getLogger("playhead.attempts")
 
@@ -19,14 +23,20 @@ class Attempts:
 
     def __init__(
         self,
+        record: RunStore,
+        signal: Signal,
         projector: Projector,
+        waiters: Waiters,
         clock: Clock,
         *,
         make: Callable[[Run], LiveAttempt],
         sweep: float = 15.0,
     ) -> None:
-        self._projector, self._clock, self._make, self._sweep = projector, clock, make, sweep
+        self._record, self._signal, self._projector, self._waiters = record, signal, projector, waiters
+        self._clock, self._make, self._sweep = clock, make, sweep
         self._attempts: dict[tuple[str, int], LiveAttempt] = {}
+        self._ears: dict[tuple[str, int], Ear] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self.heartbeat: Heartbeat | None = None
 
     def __len__(self) -> int:
@@ -48,8 +58,24 @@ class Attempts:
         self._hold()
         return attempt
 
+    async def begin(self, attempt: LiveAttempt) -> None:
+        """Listen to what others do to its run, and project its start."""
+        ear = self._ears[attempt.key] = Ear(
+            attempt.run.id,
+            record=self._record,
+            signal=self._signal,
+            place=lambda: attempt.publisher.place,
+            news=partial(self._news, attempt),
+        )
+        await ear.listen()
+        await attempt.begin()
+
     def end(self, attempt: LiveAttempt) -> None:
         self._attempts.pop(attempt.key, None)
+        if (ear := self._ears.pop(attempt.key, None)) is not None:
+            task = asyncio.get_running_loop().create_task(ear.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
         if self._projector.sources.get(attempt.run.id) is attempt.publisher:
             del self._projector.sources[attempt.run.id]
         self._hold()
@@ -80,6 +106,19 @@ class Attempts:
             await self._clock.sleep(self._sweep)
             for attempt in self.all():
                 attempt.publisher.touch()
+            for ear in list(self._ears.values()):
+                await ear.listen()
+
+    def _news(self, attempt: LiveAttempt, run: Run) -> None:
+        if attempt.ended:
+            return
+        if run.token != attempt.run.token or run.status.final:
+            attempt.stop(Stop.LOST)
+            return
+        attempt.publisher.knows(run)
+        if run.cancel_requested_at is not None:
+            attempt.stop(Stop.CANCEL)
+        self._waiters.wake(run.id)
 
     def _hold(self) -> None:
         if self.heartbeat is not None:

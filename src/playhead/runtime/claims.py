@@ -51,7 +51,7 @@ class Claims:
             cancel_block(attempt.stopping)
         try:
             try:
-                await attempt.begin()
+                await self._attempts.begin(attempt)
                 yield attempt
                 body.set_result(attempt.result)
             except asyncio.CancelledError:

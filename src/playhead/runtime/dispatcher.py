@@ -18,6 +18,7 @@ _log = logging.getLogger("playhead.listeners")
 _TRIES = 3
 _MOST = 100  # facts taken up at once
 _BUSY = 1_000  # facts that are told at once; others wait for their turn
+_HOLD = 10.0  # seconds for which a fact that is told here is told nowhere else; prolonged while it goes on
 _LAST = 1.0  # seconds for a listener to stop once it is cancelled
 
 Listener = Callable[[dict[str, Any]], Awaitable[None]]
@@ -25,21 +26,23 @@ Listener = Callable[[dict[str, Any]], Awaitable[None]]
 
 class Dispatcher:
     """A fact counts as heard when each of its listeners has returned, or has failed three times. Until then a
-    restart tells it again. A slow listener holds up only its own fact, until 1,000 wait for it."""
+    restart tells it again, or another process once this one has not asked for so long. A slow listener holds up only its own fact, until 1,000 wait for it."""
 
     def __init__(
         self,
         record: RunStore,
         clock: Clock,
         listeners: Mapping[str, Sequence[Listener]],
+        process: str,
         *,
         every: float = 0.25,
         patience: float = 30.0,
     ) -> None:
-        self._record, self._clock, self._listeners = record, clock, listeners
+        self._record, self._clock, self._listeners, self._process = record, clock, listeners, process
         self._every, self._patience = every, patience
         self._wake = asyncio.Event()
         self._telling: dict[tuple[Feed, int], asyncio.Task[None]] = {}
+        self._held = float("-inf")  # when all that this process tells was last held against others
         self._told: set[tuple[Feed, int]] = set()  # and not noted in the record yet
 
     def wake(self) -> None:
@@ -59,7 +62,13 @@ class Dispatcher:
         room = min(_MOST, _BUSY - len(self._telling))
         if room <= 0:
             return
-        for fact in await self._record.unheard(sorted(self._listeners), room + len(self._telling)):
+        types, most = sorted(self._listeners), room + len(self._telling)
+        found = await self._record.unheard(types, most, self._process)
+        due = self._clock.steady() - self._held > _HOLD / 2
+        if found and (due or any((fact.feed, fact.rev) not in self._telling for fact in found)):
+            self._held = self._clock.steady()
+            found = await self._record.unheard(types, most, self._process, int(_HOLD * 1_000))
+        for fact in found:
             key = (fact.feed, fact.rev)
             if key not in self._telling:
                 self._telling[key] = asyncio.get_running_loop().create_task(self._hear(key, fact))

@@ -40,7 +40,7 @@ from playhead.runtime.projector import Projector, quietly
 from playhead.runtime.publisher import Publisher, PublisherOptions
 from playhead.runtime.reconciler import Reconciler
 from playhead.runtime.setup import AgentLike, EngineOptions, Ports
-from playhead.runtime.supervise import forever
+from playhead.runtime.supervise import forever, until_answered
 from playhead.runtime.waiters import Waiters
 from playhead.runtime.worker import Worker
 
@@ -74,7 +74,15 @@ class Engine:
         if self.options.archive != "off":
             self.projector.before_empty = self.archiver.save
         self.waiters = Waiters()
-        self.attempts = Attempts(self.projector, clock, make=self._make_attempt, sweep=self.options.sweep)
+        self.attempts = Attempts(
+            ports.record,
+            ports.signal,
+            self.projector,
+            self.waiters,
+            clock,
+            make=self._make_attempt,
+            sweep=self.options.sweep,
+        )
         self.worker = Worker(
             ports.record,
             self.attempts,
@@ -106,7 +114,7 @@ class Engine:
             outbox_ttl=self.options.outbox_ttl,
             on_change=self._changed,
         )
-        self.dispatcher = Dispatcher(ports.record, clock, listeners or {})
+        self.dispatcher = Dispatcher(ports.record, clock, listeners or {}, self.process)
         self.claims = Claims(ports.record, self.attempts, self.process)
         self.disconnect = DisconnectPolicy(ports.record, clock, self._cancel_unwatched)
         self.hub = Hub(
@@ -133,17 +141,31 @@ class Engine:
 
     # Its life.
 
-    async def start(self) -> None:
-        """Take the lease, close what an earlier process left open, and begin to work."""
+    async def start(self, *, patient: bool = False) -> None:
+        """Take the lease, close what an earlier process left open, and begin to work.
+
+        Raises StoreUnavailable where the record does not answer; with `patient` it returns then, and goes on trying
+        until it does. `ready` says when it has.
+        """
+        try:
+            await self._begin()
+        except StoreUnavailable:
+            if not patient:
+                raise
+            beginning = until_answered(self._begin, self.clock, self.options.reconcile)
+            self._loops.append(asyncio.get_running_loop().create_task(beginning, name="playhead-begin"))
+
+    async def _begin(self) -> None:
         await self.heartbeat.start()
         await self.reconciler.round()
         loops: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "worker": self.worker.keep_working,
             "reconciler": self.reconciler.keep_reconciling,
             "attempts": self.attempts.keep_touching,
             "dispatcher": self.dispatcher.keep_dispatching,
             "hub": self.hub.run,
         }
+        if self.options.worker:
+            loops["worker"] = self.worker.keep_working
         if self.options.archive != "off":
             loops["archiver"] = self.archiver.keep_archiving
         for name, loop in loops.items():

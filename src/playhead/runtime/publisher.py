@@ -159,6 +159,11 @@ class Publisher:
     def token(self) -> int:
         return self._token
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch it writes under, and the highest rev it knows."""
+        return self._epoch, self._rev
+
     def state(self) -> bytes | None:
         return None if self.closed else self._encoded
 

@@ -48,6 +48,7 @@ class Ports:
 class EngineOptions:
     """See `playhead.settings.Settings` for what each means."""
 
+    worker: bool = True
     concurrency: int = 16
     lease: float = 10.0
     beat: float = 3.0

@@ -1,4 +1,4 @@
-"""Keeping loops alive."""
+"""Keeping loops alive, and beginning when the store answers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+from playhead.errors import PlayheadError, StoreUnavailable
+from playhead.interfaces import Clock
 
 _log = logging.getLogger("playhead")
 _PAUSE = 1.0  # seconds before a loop that failed begins again
@@ -21,3 +24,22 @@ async def forever(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> N
             # Whatever it is, it is a fault of ours: say so loudly, and go on.
             _log.exception("the %s loop failed and is started again", name)
             await asyncio.sleep(_PAUSE)
+
+
+async def until_answered(begin: Callable[[], Coroutine[Any, Any, None]], clock: Clock, pause: float) -> None:
+    """Begin again, every `pause` seconds, until the store answers and takes it."""
+    _log.warning("the record does not answer; this process begins when it does")
+    refused = ""
+    while True:
+        await clock.sleep(pause)
+        try:
+            await begin()
+        except StoreUnavailable:
+            continue
+        except PlayheadError as error:  # such as a schema that somebody has to upgrade first
+            if str(error) != refused:
+                refused = str(error)
+                _log.error("this process cannot begin yet: %s", error)
+            continue
+        _log.warning("the record answers; this process has begun")
+        return

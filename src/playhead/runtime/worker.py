@@ -104,7 +104,7 @@ class Worker:
         attempt.on_wait = self.wake
         try:
             try:
-                await attempt.begin()
+                await self._attempts.begin(attempt)
                 outcome = await self._conduct(attempt)
             except Exception:
                 # A fault of ours must not leave a run that goes on for ever with nobody at it.

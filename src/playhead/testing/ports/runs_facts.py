@@ -199,6 +199,29 @@ async def listeners_hear_every_fact(b: RecordBench) -> None:
 
 
 @rule()
+async def one_process_tells_a_fact(b: RecordBench) -> None:
+    """A fact that is held for one holder is given to no other until that is over, or it is heard."""
+    for _ in range(3):
+        await running(b)
+    wanted = [event.RUN_STARTED]
+    all_of_them = await b.store.unheard(wanted, 10)
+    assert await b.store.unheard(wanted, 1, "one", 10_000) == all_of_them[:1]
+    assert await b.store.unheard(wanted, 10, "other") == all_of_them[1:]
+    assert await b.store.unheard(wanted, 10, "one") == all_of_them
+    assert await b.store.unheard(wanted, 10, "other", 10_000) == all_of_them[1:]
+    assert await b.store.unheard(wanted, 10, "one", 10_000) == all_of_them[:1]
+    await b.clock.advance(6)
+    assert await b.store.unheard(wanted, 1, "one", 10_000) == all_of_them[:1]
+    await b.clock.advance(6)
+    assert await b.store.unheard(wanted, 10, "third") == all_of_them[1:]
+    assert await b.store.unheard(wanted, 10, "one") == all_of_them
+    await b.store.heard([(all_of_them[0].feed, all_of_them[0].rev)])
+    assert await b.store.unheard(wanted, 10, "one") == all_of_them[1:]
+    taken = [await b.store.unheard(wanted, 10, name, 10_000) for name in ("third", "fourth")]
+    assert taken == [all_of_them[1:], []]
+
+
+@rule()
 async def settled_facts_are_pruned(b: RecordBench) -> None:
     """Facts that are settled and older than the bound go; the others stay, and numbering goes on."""
     run, other = await queued(b), await queued(b)
