@@ -305,6 +305,7 @@ async def test_another_runs_cursor_is_told_so_and_tells_nothing(backend: str, tm
             async with s.client.stream(run_id) as stream:
                 await stream.until(lambda one: one.types.count("counted") == 3)
                 cursors.append([str(frame.id) for frame in stream.frames if frame.event == "message"])
+            await s.archived(run_id)
         before = await everything(s)
         for run_id, theirs, mine in zip(ids, reversed(cursors), cursors, strict=True):
             for cursor in theirs:
