@@ -31,12 +31,13 @@ PACKAGES = {
     "chromium": ("chromium", "chromium-browser"),
     "curl": ("curl",),
     "nodejs": ("node",),
+    "nginx": ("nginx", "/usr/sbin/nginx"),  # where only root looks
     "npm": ("npm",),
-    "pgbouncer": ("pgbouncer", "/usr/sbin/pgbouncer"),  # where only root looks
+    "pgbouncer": ("pgbouncer", "/usr/sbin/pgbouncer"),  # likewise
     "redis-server": ("redis-server",),
     "redis-tools": ("redis-cli",),
 }
-NEEDED_BY_ALL = ("chromium", "curl", "nodejs", "npm", "pgbouncer", "redis-server", "redis-tools")
+NEEDED_BY_ALL = ("chromium", "curl", "nginx", "nodejs", "npm", "pgbouncer", "redis-server", "redis-tools")
 NODE = (20, 19)  # the oldest that builds the page
 
 # The rooms of TypeScript. The page and the examples are built from the client, so that comes first.

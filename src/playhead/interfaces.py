@@ -157,7 +157,7 @@ class RunStore(Protocol):
         """Note that the facts up to `rev` are projected. Without effect unless `epoch` is still the current one."""
 
     async def unheard(self, types: Collection[str], limit: int, holder: str = "", hold_ms: int = 0) -> list[Fact]:
-        """Facts of these types that no listener has taken yet, and no other holder holds, in the order of their writing.
+        """Facts of these types that no listener took yet and nobody else holds, in the order of their writing.
 
         They are this holder's for `hold_ms` from now; asking again prolongs it. 0: only look.
         """

@@ -165,7 +165,7 @@ async def test_a_faulty_listener_harms_no_other():
 
 async def test_a_gap_is_told_in_its_turn_and_to_whom_it_concerns():
     signal = LocalSignal()
-    told = []
+    told: list = []
 
     class Careful(Ear):
         def on_hints(self, hints):

@@ -251,9 +251,9 @@ async def test_a_connection_that_the_server_ended_is_not_used_again(database, lo
     sleep: Asked = ("SELECT pg_backend_pid(), pg_sleep(0.05)", {})
     before = {found[0][0][0] for found in await asyncio.gather(*(db.read(sleep) for _ in range(3)))}
     look(OTHERS.format("pg_terminate_backend(pid, 5000)"))
-    # Not one call pays for it.
-    after = {found[0][0][0] for found in await asyncio.gather(*(db.read(sleep) for _ in range(3)))}
-    assert before & after == set()
+    # Not one call pays for it: a try on each of them would be two too many.
+    ((found,),) = await db.read(sleep)
+    assert found[0] not in before
     await db.close()
 
 

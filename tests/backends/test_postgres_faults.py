@@ -85,7 +85,7 @@ async def test_who_is_cancelled_while_the_server_stands_still_is_free_at_once(se
     start = time.monotonic()
     await asyncio.wait([call])
     assert call.cancelled()
-    assert time.monotonic() - start < PATIENCE / 2
+    assert time.monotonic() - start < 5.0  # the driver asks the server for leave, and gives up after ten
     server.process.resume()
     assert await when_back(lambda: record.list_runs(EVERY_TENANT, limit=1)) is not None
     await record.close()

@@ -14,7 +14,7 @@ from tests.support.postgres import fresh_name, upgrade
 HOT = {
     "get_run": {"id": "x", "tenant": TENANT},
     "lock_run": {"id": "x", "tenant": "*"},
-    "get_deduped": {"tenant": TENANT, "scope": b"s", "dedupe": "k"},
+    "get_deduped": {"tenant": "tenant7", "scope": b"s", "dedupe": "d7"},
     "free_runs": {"agents": [AGENT, "other"], "after": 0, "low": 0, "high": 0, "look": 20, "limit": 5},
     "owned_by": {"process": "p1"},
     "runs_without_lease": {"held": ["p1", "p2"], "limit": 100},
@@ -95,9 +95,38 @@ def filled(postgres_server):
 
 @pytest.mark.parametrize(("statement", "values"), list(statements()))
 def test_no_hot_statement_reads_a_table_through(filled, statement, values):
-    with psycopg.connect(filled, cursor_factory=psycopg.ClientCursor) as connection:
-        ((plan,),) = connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", values).fetchall()
+    plan = explained(filled, statement, values)
     assert read_through(plan[0]["Plan"]) - {"process"} == set(), json.dumps(plan, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("free_runs", "run_free"),
+        ("runs_without_lease", "run_owned"),
+        ("owned_by", "run_owned"),
+        ("get_deduped", "run_dedupe"),
+        ("unsettled", "fact_unsettled"),
+        ("unheard", "fact_unheard"),
+        ("prune_facts", "fact_settled"),
+        ("runs_due", "interrupt_due"),
+        ("interrupts_of_run", "interrupt_by_run"),
+        ("audit_of_run", "audit_by_run"),
+    ],
+)
+def test_what_is_looked_for_all_the_time_has_an_index_of_its_own(filled, name, index):
+    plan = explained(filled, SQL[name], HOT[name])
+    assert index in indexes(plan[0]["Plan"]), json.dumps(plan, indent=1)
+
+
+def explained(dsn, statement, values):
+    with psycopg.connect(dsn, cursor_factory=psycopg.ClientCursor) as connection:
+        ((plan,),) = connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", values).fetchall()
+    return plan
+
+
+def indexes(node):
+    return {node.get("Index Name")}.union(*(indexes(child) for child in node.get("Plans", ())))
 
 
 def read_through(node):

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from playhead.backends.postgres import PostgresRecord
+from playhead.backends.postgres import record as module
 from playhead.backends.postgres.database import Session
 from playhead.backends.postgres.rows import SQL
 from playhead.core import event
@@ -136,7 +137,7 @@ async def test_who_holds_a_run_keeps_nobody_from_the_others(opened, postgres_dsn
         assert [run.id for run in await record.acquire("p1", [AGENT], 5)] == [first.id]
 
 
-async def test_runs_that_wait_for_their_next_attempt_hide_no_other(opened, sql):
+async def test_runs_that_wait_for_their_next_attempt_hide_no_other(opened, sql, monkeypatch):
     clock = FakeClock()
     async with opened(1, clock) as (record,):
         b = RecordBench(record, record, clock)
@@ -154,7 +155,16 @@ async def test_runs_that_wait_for_their_next_attempt_hide_no_other(opened, sql):
         sql("UPDATE playhead.run SET seq = seq + 5000 WHERE id NOT LIKE 'copy%%'")
         sql("UPDATE playhead.run_input SET seq = seq + 5000 WHERE seq < 1000")
         await record.beat("p1", TTL_MS, ())
+        looks = []
+        real = module._free
+
+        async def look(*given):
+            looks.append(given)
+            return await real(*given)
+
+        monkeypatch.setattr(module, "_free", look)
         assert len(await record.acquire("p1", [AGENT], 3)) == 3
+        assert len(looks) == 1  # and not one look after the other, until they are passed
         # A clock that went back is not sat out.
         clock.step_wall(-3_600)
         assert len(await record.acquire("p1", [AGENT], 100)) == 100
@@ -363,8 +373,9 @@ async def test_what_was_found_again_is_not_another_attempts(opened, monkeypatch)
         assert (await there.lose(run.id, 1, None)) is not None
         await clock.advance(60)
         await there.beat("p2", TTL_MS, ())
-        assert (await there.claim(TENANT, run.id, "p2")).token == 2
-        await here.beat("p1", TTL_MS, ())
+        # Even of a process by the same name.
+        await there.beat("p1", TTL_MS, ())
+        assert (await there.claim(TENANT, run.id, "p1")).token == 2
         assert await here.acquire("p1", [AGENT], 5) == []
         assert here._unsure == {}
 
@@ -462,6 +473,20 @@ async def test_pruners_of_many_processes_count_each_fact_once(opened, sql):
             await records[0].settle(run_feed(run.id), run.epoch, 1)
         await clock.advance(10)
         assert sum(await asyncio.gather(*(record.prune(clock.wall_ms()) for record in records))) == 20
+
+
+async def test_pruning_waits_for_nobody(opened, postgres_dsn):
+    clock = FakeClock()
+    async with opened(1, clock) as (record,):
+        b = RecordBench(record, record, clock)
+        runs = [await queued(b) for _ in range(3)]
+        for run in runs:
+            await record.settle(run_feed(run.id), run.epoch, 1)
+        await clock.advance(10)
+        with psycopg.connect(postgres_dsn) as other:
+            other.execute("SELECT 1 FROM playhead.fact WHERE feed = %s FOR UPDATE", (run_feed(runs[0].id).key,))
+            assert await record.prune(clock.wall_ms()) == 2
+        assert await record.prune(clock.wall_ms()) == 1
 
 
 async def test_processes_that_are_long_gone_are_forgotten(opened, sql):

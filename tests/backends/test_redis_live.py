@@ -250,6 +250,27 @@ async def test_a_timeline_with_other_entries_of_the_same_number_is_dropped(caplo
         assert await b.store.stand([scribe.feed]) == {}
 
 
+@pytest.mark.row("A3")
+@pytest.mark.parametrize("name", [b"prev", b"tag", b"version", b"head", b"id"])
+async def test_a_timeline_with_a_foreign_entry_in_it_is_dropped(name):
+    async with bench() as b, raw() as client:
+        scribe = await live(b)
+        events = keys(b, scribe)["events"]
+        held = await client.execute_command("XRANGE", events, "-", "+")
+        await client.delete(events)
+        for number, (entry_id, fields) in enumerate(held):
+            found = dict(fields) if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
+            if number == 1:
+                found[name] = b"0" * 12 if name in (b"prev", b"tag") else b"\xff"
+            await client.xadd(events, found, id=entry_id)
+        seen = await b.store.read(scribe.feed)
+        if name == b"head":  # the chain is whole, and what stands in its place cannot be read
+            assert [entry.event.type for entry in seen.entries][1] == UNREADABLE
+        else:
+            assert seen is None
+            assert await b.store.stand([scribe.feed]) == {}
+
+
 @pytest.mark.row("A11")
 @pytest.mark.parametrize("which", ["state", "events"])
 @pytest.mark.parametrize("planted", ["string", "list", "garbage"])
@@ -299,6 +320,15 @@ async def test_a_text_key_of_another_type_begins_again():
         assert await b.text.append(scribe.text(5, b"!")) == TextFrom(0)
         assert await b.text.append(scribe.text(0, b"hello!")) == TextApplied(6)
         assert [part.data for part in await b.text.read_text(scribe.feed)] == [b"hello!"]
+
+
+async def test_a_closed_part_that_lost_its_text_is_taken_again():
+    async with bench() as b, raw() as client:
+        scribe = await live(b)
+        await b.text.append(scribe.text(0, b"hello", final=True))
+        await client.delete(b.store._names.text(scribe.feed, "1:answer"))
+        assert await b.text.append(scribe.text(0, b"hello", final=True)) == TextApplied(5)
+        assert [(part.data, part.final) for part in await b.text.read_text(scribe.feed)] == [(b"hello", True)]
 
 
 async def test_a_closed_part_that_lost_its_text_takes_the_projection_with_it(caplog):
@@ -408,6 +438,24 @@ async def _answers(b):
         with suppress(StoreUnavailable):
             await b.store.stand([Scribe(b.clock).feed])
             return
+
+
+@WAYS
+async def test_a_connection_that_owes_an_answer_for_too_long_is_given_up(server, pipelined):
+    """It may be one behind which nobody is any more."""
+
+    def connections():
+        return server.ask("INFO", "stats")["total_connections_received"]
+
+    async with bench(server.url, deadline=0.3, pipelined=pipelined) as b:
+        await _answers(b)
+        before = connections()
+        server.process.pause()
+        with pytest.raises(StoreUnavailable):
+            await b.store.stand([Scribe(b.clock).feed])
+        server.process.resume()
+        await _answers(b)
+        assert connections() >= before + 2  # ours that asks is one
 
 
 @pytest.mark.row("BR-75")

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("default::hypothesis.errors.NonInteracti
 
 # Small ones, so that two of them are often equal or next to each other, and those where doubles and digits go wrong.
 NUMBERS = st.one_of(st.integers(0, 4), st.sampled_from([9, 10, 99, 100, 10**15, 10**15 + 1, LIMIT - 3, LIMIT - 2]))
+COUNTS = st.one_of(st.integers(0, 4), st.sampled_from([9, 10, 99, 100, 10**15, 10**15 + 1]))
 PLAIN = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
@@ -54,17 +55,28 @@ def standings(draw):
     """Marks with an empty timeline, or none at all."""
     if draw(st.integers(0, 9)) == 0:
         return None
-    position, archived = sorted([draw(NUMBERS), draw(NUMBERS)], reverse=True)
-    final = draw(st.integers(0, 5)) == 0
+    position, archived = sorted([draw(COUNTS), draw(COUNTS)], reverse=True)
     return Marks(
-        epoch=draw(NUMBERS), rev=draw(NUMBERS), token=draw(NUMBERS), final=final, position=position, tag="0" * 12,
-        floor=position, archived=archived, n=draw(NUMBERS), state_version=draw(NUMBERS), version=draw(NUMBERS),
-    )  # fmt: skip
+        epoch=draw(NUMBERS),
+        rev=draw(NUMBERS),
+        token=draw(NUMBERS),
+        final=draw(st.integers(0, 5)) == 0,
+        position=position,
+        tag="0" * 12,
+        floor=position,
+        archived=archived,
+        n=draw(COUNTS),
+        state_version=draw(COUNTS),
+        version=draw(COUNTS),
+    )
 
 
-def near(number):
+@st.composite
+def near(draw, number):
     """Mostly this number or one beside it, so that what decides is often the one thing that differs."""
-    return st.sampled_from([number, number, number, number, max(0, number - 1), min(LIMIT - 1, number + 1)]) | NUMBERS
+    chance = draw(st.integers(0, 19))
+    beside = {17: max(0, number - 1), 18: min(LIMIT - 1, number + 1)}
+    return draw(NUMBERS) if chance == 19 else beside.get(chance, number)
 
 
 @st.composite
@@ -76,8 +88,8 @@ def guarded(draw):
         draw(near(held.epoch)),
         draw(near(held.token)),
         draw(near(held.rev)),
-        draw(near(held.n) | st.just(0)),
-        draw(near(held.state_version) | st.just(0)),
+        draw(near(held.n)),
+        draw(near(held.state_version)),
     )
     return standing, guard
 
@@ -86,8 +98,9 @@ def guarded(draw):
 def publishes(draw):
     standing, guard = draw(guarded())
     held = standing or Marks(1, 1, 1, False, 0, "0" * 12)
-    first = draw(near(held.n + 1)) if held.n < LIMIT - 9 else held.n
-    return standing, guard, first, draw(st.integers(0, 3)), draw(st.none() | near(held.state_version))
+    first = max(0, held.n + draw(st.integers(-2, 2)))
+    version = draw(st.none() | st.integers(-1, 2).map(lambda more: max(0, held.state_version + more)))
+    return standing, guard, first, draw(st.integers(0, 3)), version
 
 
 async def planted(play, scribe, standing, texts=""):

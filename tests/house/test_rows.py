@@ -53,6 +53,10 @@ def test_fails(): assert {pending_passes}
 @pytest.mark.row("B")
 def test_with_a_browser(): pass
 
+@pytest.mark.wide
+@pytest.mark.row("W")
+def test_with_more_servers(): pass
+
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.row("C")
 def test_may_skip(n):
@@ -62,14 +66,14 @@ def test_may_skip(n):
 
 @pytest.fixture
 def run(tmp_path):
-    """Run a small suite of its own under the real plugin and a table of three rows."""
+    """Run a small suite of its own under the real plugin and a table of four rows."""
 
     def inner(*args: str, pending_passes: bool = True, skips: bool = False, ci: bool = False, pending: str = "covered"):
         table = tmp_path / "cases.toml"
-        statuses = {"C": "covered", "P": pending, "B": "covered"}
+        statuses = {"C": "covered", "P": pending, "B": "covered", "W": "covered"}
         rows = "\n".join(f'{row} = {{ title = "t", status = "{status}" }}' for row, status in statuses.items())
         table.write_text(f"[rows]\n{rows}\n")
-        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    row\n    browser\n")
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    row\n    browser\n    wide\n")
         (tmp_path / "conftest.py").write_text(
             "from pathlib import Path\nfrom tests.plugins import rows\n"
             "rows.load.__defaults__ = (Path(__file__).parent / 'cases.toml',)\n"
@@ -87,9 +91,9 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_true_table_passes_with_and_without_workers(run, workers):
-    code, output = run("-n", workers, "-m", "not browser")
+    code, output = run("-n", workers, "-m", "not browser and not wide")
     assert code == 0, output
-    assert "3 rows covered, 0 pending" in output
+    assert "4 rows covered, 0 pending" in output
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])

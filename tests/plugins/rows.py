@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 TABLE = Path(__file__).parent.parent / "cases.toml"
+LEFT_OUT = ("browser", "wide")  # markers of tests that only the tier with everything runs
 STATUSES = ("covered", "pending")
 
 # The tests of TypeScript say in their titles what they prove, as `[row BR-70@browser F57]`.
@@ -25,7 +26,8 @@ class Tally:
 
     passed: set[str] = field(default_factory=set)
     marked: set[str] = field(default_factory=set)
-    # Rows with a test for a browser or in TypeScript, when this tier leaves those out: the tier with them judges.
+    # Rows with a test in TypeScript, for a browser or for more servers, when this tier leaves those out: the tier with
+    # them judges.
     left_out: set[str] = field(default_factory=set)
     not_passed: list[str] = field(default_factory=list)
 
@@ -84,7 +86,7 @@ class RowPlugin:
 
     def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
         for item in items:
-            if item.get_closest_marker("browser"):
+            if any(item.get_closest_marker(name) for name in LEFT_OUT):
                 self.tally.left_out |= rows_of(item)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from playhead.core.ids import run_feed
 from playhead.core.interrupt import Question
+from playhead.core.retention import Retention
 from playhead.core.run import Status
 from playhead.runtime.archiver import Archiver
 from tests.runtime.bench import bench
@@ -135,3 +136,21 @@ async def test_who_holds_a_feed_alone_waits_for_the_archiver_and_holds_it_up() -
         assert not entered.is_set()
         read.go.set()
         await asyncio.gather(archiving, waiting)
+
+
+async def test_what_was_trimmed_before_it_was_archived_does_not_come_behind_what_followed() -> None:
+    """The record gives the facts of the hole whenever it is asked to; the archive keeps the order of their coming."""
+    async with bench(retention=Retention(count=1, archive=True)) as b:
+        attempt = await b.attempt()
+        await attempt.ask()
+        await attempt.publish(6)  # four times what is kept: the facts are trimmed, and were not archived
+        archiver = Archiver(b.record, b.record, b.live, b.clock)
+        await archiver.feed(attempt.feed)
+        run = await attempt.finish()
+        await archiver.save(await b.get(run))
+        found = [event.id for event, _ in await b.record.read(attempt.feed, None, 100)]
+        facts = [f"run:{run.id}:{rev}" for rev in range(1, run.rev + 1)]
+        assert [one for one in found if one in facts] == facts
+        published = [one for one in found if one not in facts]
+        assert published
+        assert found.index(facts[3]) < found.index(published[0]) < found.index(facts[4])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -175,6 +176,7 @@ class Client:
     port: int
     headers: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""  # where the gateway is mounted
+    tls: ssl.SSLContext | None = None
 
     async def call(
         self,
@@ -190,7 +192,7 @@ class Client:
         if content or method == "POST":
             sent |= {"content-length": str(len(content)), "content-type": "application/json"}
         sent |= headers or {}
-        reader, writer = await asyncio.open_connection(self.host, self.port)
+        reader, writer = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         try:
             writer.write(_head(method, self.prefix + path, sent) + content)
             async with asyncio.timeout(PATIENCE):
@@ -264,6 +266,8 @@ class Client:
             sock.close()
             raise
         limit: dict[str, Any] = {} if buffer is None else {"limit": buffer}
+        if self.tls is not None:
+            limit |= {"ssl": self.tls, "server_hostname": self.host}
         reader, writer = await asyncio.open_connection(sock=sock, **limit)
         sent = {"host": f"{self.host}:{self.port}", "accept": "text/event-stream", **self.headers}
         if cursor is not None:

@@ -10,7 +10,7 @@ from playhead.core.event import Entry, Event
 from playhead.core.ids import Feed, fact_rev, run_feed
 from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
-from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore
+from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore, View
 from playhead.runtime.turns import Turns
 
 _log = logging.getLogger("playhead.archiver")
@@ -82,6 +82,13 @@ class Archiver:
             yield [(event, 0) for fact in facts for event in (*fact.lacking, fact.event)]
             rev = page.facts[-1].rev
 
+    async def _fill(self, feed: Feed, view: View) -> None:
+        """Archive what the record has of a hole before these entries, which was trimmed before it was archived. Later
+        it would come behind them."""
+        revs = [rev for entry in view.entries if (rev := fact_rev(feed, entry.event.id)) is not None]
+        async for known in self._facts(feed, min(revs) - 1 if revs else view.marks.rev):
+            await self._archive.append(feed, known)
+
     async def _true(self, feed: Feed, entries: Sequence[Entry]) -> list[tuple[Event, int]] | None:
         """These events, as far as the record bears them out: of its own facts it alone knows what they say, and a
         projection may be ahead of a record that was restored. None: there is no such run any more."""
@@ -111,6 +118,8 @@ class Archiver:
             if known is None:  # it would wait to be archived for ever
                 await self._live.drop(feed)
                 return
+            if view.entries[0].position > marks.archived + 1:
+                await self._fill(feed, view)
             await self._archive.append(feed, known)
             await self._live.archived(feed, marks.epoch, view.entries[-1].position)
             if view.entries[-1].position >= view.marks.position:

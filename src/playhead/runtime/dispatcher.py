@@ -18,7 +18,8 @@ _log = logging.getLogger("playhead.listeners")
 _TRIES = 3
 _MOST = 100  # facts taken up at once
 _BUSY = 1_000  # facts that are told at once; others wait for their turn
-_HOLD = 10.0  # seconds for which a fact that is told here is told nowhere else; prolonged while it goes on
+# Seconds for which a fact that is told here is told nowhere else; prolonged while it goes on.
+_HOLD = 10.0
 _LAST = 1.0  # seconds for a listener to stop once it is cancelled
 
 Listener = Callable[[dict[str, Any]], Awaitable[None]]

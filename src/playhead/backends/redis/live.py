@@ -100,9 +100,9 @@ class RedisLive:
         """The store at this URL (see `target.parse`), which need not be there yet.
 
         Options: `clock`; `retention`; `timeline_ttl` and `snapshot_ttl`, seconds after the final fact; `prefix` of all
-        keys; `deadline`, seconds that a call may take; `pipelined`, whether all calls share one connection to each
-        server, or else `connections`, the most of the driver's own; `hint_bytes`, beyond which a hint says only that
-        there is something. Raises ValueError for one that cannot be.
+        keys; `deadline`, seconds that a call may take; `connections`, the most that calls may use to one server, of
+        which they share one unless `pipelined` is off and the driver's own pool is used; `hint_bytes`, beyond which a
+        hint says only that there is something. Raises ValueError for one that cannot be.
         """
         return cls(url, **options)
 
