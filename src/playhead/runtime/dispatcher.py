@@ -27,7 +27,8 @@ Listener = Callable[[dict[str, Any]], Awaitable[None]]
 
 class Dispatcher:
     """A fact counts as heard when each of its listeners has returned, or has failed three times. Until then a
-    restart tells it again, or another process once this one has not asked for so long. A slow listener holds up only its own fact, until 1,000 wait for it."""
+    restart tells it again, or another process once this one has not prolonged its hold. A slow listener holds up
+    only its own fact, until 1,000 wait for it."""
 
     def __init__(
         self,
