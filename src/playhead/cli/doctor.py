@@ -47,8 +47,13 @@ def examine(data: Path | None, settings_file: Path | None, *, as_json: bool) -> 
     from playhead.cli import checks
 
     settings = Settings.load(settings_file, data=data)
-    found = [*checks.folder(settings), *checks.stores(settings), *checks.server(settings), *checks.machine(settings)]
-    found += list(packages())
+    if settings.record is None:
+        found = [*checks.folder(settings), *checks.stores(settings), *checks.server(settings)]
+    else:
+        from playhead.cli.servers import servers
+
+        found = list(servers(settings))
+    found += [*checks.machine(settings), *packages()]
     failed = any(one.level == "fail" for one in found)
     shown = masked(asdict(settings))
     if as_json:

@@ -66,17 +66,20 @@ class Record(RunStore, Archive, Protocol):
 
 
 def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
-    """Look into the record of a folder that no server has. Nothing is written.
+    """Look into the record of a folder that no server has, or into a shared one. Nothing is written.
 
     Raises NoServer where there is no record, StoreCorrupt, StoreTooNew, StoreUnavailable.
     """
     import logging
 
-    from playhead.backends.sqlite.record import SqliteRecord
     from playhead.runtime.clock import SystemClock
 
     # What a store logs is for servers; a command has its one line.
     logging.getLogger("playhead").addHandler(logging.NullHandler())
+    if place.record is not None:
+        return asyncio.run(_read_shared(place.record, look))
+    from playhead.backends.sqlite.record import SqliteRecord
+
     path = place.data / RECORD
     if not path.exists():
         raise NoServer(
@@ -91,6 +94,17 @@ def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
             await record.close()
 
     return asyncio.run(read())
+
+
+async def _read_shared(address: str, look: Callable[[Record], Awaitable[T]]) -> T:
+    from playhead.backends.postgres.record import PostgresRecord
+    from playhead.runtime.clock import SystemClock
+
+    record = PostgresRecord.at(address, clock=SystemClock(), max_size=1)
+    try:
+        return await look(record)
+    finally:
+        await record.close()
 
 
 def damage(path: Path) -> str | None:

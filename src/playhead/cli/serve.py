@@ -79,7 +79,8 @@ def serve(
         output.say(page)
         show(page, open_page)
 
-    return _run(app, Server(app, ready), taken)
+    with taken:
+        return _run(app, Server(app, ready), taken)
 
 
 async def demo_run(app: App) -> str:
