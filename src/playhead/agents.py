@@ -83,7 +83,8 @@ class RunContext:
         self._attempt.check()
 
     async def event(self, type: str, payload: object = None, /, **state: Any) -> None:
-        """Publish a domain event, with the snapshot fields it leads to; returns once viewers can see both.
+        """Publish a domain event, with the snapshot fields it leads to; returns once viewers can see both, or, while
+        the live store is away, once it is kept to be sent later.
 
         `type` is snake_case; `payload` any JSON value or Pydantic model, small (256 KiB; larger ones are cut and say
         so). State is absolute: `progress` (0-100), `current_step`, `done`, `total`, `title`, `subtitle`, `detail`,
