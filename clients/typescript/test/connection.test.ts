@@ -226,11 +226,16 @@ const stories = fc.array(
   ),
   {
     maxLength: 60,
+    size: "max",
   },
 )
 
-/** Which line a signal is about: the current one, the coming one, or one that is long gone. */
-const lineOf = (state: State, which: number) => [state.line, state.next, Math.max(0, state.last - 2)][which] ?? 0
+/** The signal with the line that it is about, if it is about one: the current, the coming, or one that is long gone. */
+function aimed(signal: object, state: State): Signal {
+  if (!("which" in signal)) return signal as Signal
+  const lines = [state.line, state.next, Math.max(0, state.last - 2)]
+  return Object.assign({ line: lines[Number(signal.which)] ?? 0 }, signal) as unknown as Signal
+}
 
 describe("whatever happens to a connection", () => {
   it("there is one at most, or two while one takes the place of the other", () => {
@@ -241,7 +246,7 @@ describe("whatever happens to a connection", () => {
         for (const [signal, later, random] of story) {
           told.random = random
           const opened = new Set(told.open)
-          told.tell({ ...signal, line: lineOf(told.state, "which" in signal ? signal.which : 0) } as Signal, later)
+          told.tell(aimed(signal, told.state), later)
           for (const { is, line } of told.orders) {
             if (is === "open") {
               expect(ever.has(line)).toBe(false)
@@ -265,7 +270,7 @@ describe("whatever happens to a connection", () => {
         for (const [signal, later, random] of story) {
           told.random = random
           const before = told.state
-          told.tell({ ...signal, line: lineOf(told.state, "which" in signal ? signal.which : 0) } as Signal, later)
+          told.tell(aimed(signal, told.state), later)
           const { phase, wake, audible, notBefore } = told.state
           const late = before.phase === "waiting" && before.wake !== null && before.wake < told.at
           if (phase === "waiting" || phase === "opening" || (phase === "live" && audible)) {
