@@ -11,6 +11,7 @@ from playhead.core.ids import Feed, fact_rev, run_feed
 from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Archive, Clock, ProjectionStore, RunStore, View
+from playhead.runtime.supervise import Outage
 from playhead.runtime.turns import Turns
 
 _log = logging.getLogger("playhead.archiver")
@@ -24,14 +25,16 @@ class Archiver:
 
     def __init__(self, record: RunStore, archive: Archive, live: ProjectionStore, clock: Clock, *, every: float = 0.5):
         self._record, self._archive, self._live, self._clock, self._every = record, archive, live, clock, every
+        self._outage = Outage(_log, "nothing can be archived now")
         self._turns = Turns()
 
     async def keep_archiving(self) -> None:
         while True:
             try:
                 more = await self.round()
+                self._outage.ended()
             except StoreUnavailable as error:
-                _log.warning("nothing can be archived now: %s", error)
+                self._outage.began(error)
                 more = False
             if not more:
                 await self._clock.sleep(self._every)

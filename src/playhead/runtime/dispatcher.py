@@ -12,6 +12,7 @@ from playhead.core.event import Fact
 from playhead.core.ids import Feed
 from playhead.errors import BadJson, StoreUnavailable
 from playhead.interfaces import Clock, RunStore
+from playhead.runtime.supervise import Outage
 from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.listeners")
@@ -42,6 +43,7 @@ class Dispatcher:
     ) -> None:
         self._record, self._clock, self._listeners, self._process = record, clock, listeners, process
         self._every, self._patience = every, patience
+        self._outage = Outage(_log, "listeners wait for the store")
         self._wake = asyncio.Event()
         self._telling: dict[tuple[Feed, int], asyncio.Task[None]] = {}
         self._held = float("-inf")  # when all that this process tells was last held against others
@@ -55,8 +57,9 @@ class Dispatcher:
             self._wake.clear()
             try:
                 await self.round()
+                self._outage.ended()
             except StoreUnavailable as error:
-                _log.warning("listeners wait for the store: %s", error)
+                self._outage.began(error)
             await woken(self._wake, self._every)
 
     async def round(self) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Beat, Clock, RunStore
+from playhead.runtime.supervise import Outage
 from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.heartbeat")
@@ -38,6 +39,7 @@ class Heartbeat:
         self._every, self._lease, self._lost_after = every, lease, lost_after
         self.held: frozenset[tuple[str, int]] = frozenset()
         self.answered = clock.steady()
+        self._outage = Outage(_log, "no answer to a beat")
         self._stopping = False
         self._stop: asyncio.Event | None = None
         self._beating: asyncio.AbstractEventLoop | None = None
@@ -82,8 +84,9 @@ class Heartbeat:
                 return
             try:
                 await asyncio.wait_for(self.beat(), self._lease)
+                self._outage.ended()
             except (StoreUnavailable, TimeoutError) as error:
-                _log.warning("no answer to a beat: %s", error)
+                self._outage.began(error)
             except Exception:
                 # Whatever it is: without this thread every run of this process would be taken for lost.
                 _log.exception("a beat failed")

@@ -16,6 +16,7 @@ from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Clock, ProjectionStore, RunStore, TextChannel
 from playhead.runtime.projector import Projector, quietly
+from playhead.runtime.supervise import Outage
 
 _T = TypeVar("_T")
 _log = logging.getLogger("playhead.reconciler")
@@ -43,6 +44,7 @@ class Reconciler:
         self._answered_since = clock.steady()  # since when the record has answered every time
         self._last = clock.steady()
         self._tidied = clock.steady()
+        self._outage = Outage(_log, "a store does not answer")
         self._failing: set[str] = set()  # runs, told of already
         self.statistics = {"reaped": 0, "lapsed": 0, "reconciled": 0}
 
@@ -61,14 +63,18 @@ class Reconciler:
         if now - self._tidied >= _HOUSEKEEPING:
             self._tidied = now
             jobs.append(self.tidy)
+        away = False
         for job in jobs:
             try:
                 await job()
             except StoreUnavailable as error:
-                _log.warning("the store does not answer: %s", error)
+                away = True
+                self._outage.began(error)
             except Exception:
                 # A fault in one job must not keep the others from their turn.
                 _log.exception("reconciling failed")
+        if not away:
+            self._outage.ended()
 
     async def lapse(self) -> None:
         """Close questions whose deadline has passed."""

@@ -1,4 +1,4 @@
-"""Keeping loops alive, and beginning when the store answers."""
+"""Keeping loops alive, beginning when the store answers, and saying once that it does not."""
 
 from __future__ import annotations
 
@@ -12,6 +12,27 @@ from playhead.interfaces import Clock
 
 _log = logging.getLogger("playhead")
 _PAUSE = 1.0  # seconds before a loop that failed begins again
+
+
+class Outage:
+    """Tells of a store that does not answer when that begins and when it ends, however often it is asked meanwhile."""
+
+    def __init__(self, log: logging.Logger, words: str) -> None:
+        """`words` say what does not go on; the error is added."""
+        self._log, self._words = log, words
+        self._told: type[BaseException] | None = None
+
+    def began(self, error: BaseException) -> None:
+        """It did not answer, or not as it should: an error of another kind is told too."""
+        if self._told is not type(error):
+            self._told = type(error)
+            self._log.warning("%s: %s", self._words, error)
+
+    def ended(self) -> None:
+        """It answered."""
+        if self._told is not None:
+            self._told = None
+            self._log.warning("%s: that is over", self._words)
 
 
 async def forever(name: str, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -13,6 +13,7 @@ from playhead.errors import AttemptLost, PlayheadError, RunCancelled
 from playhead.interfaces import Clock, RunStore
 from playhead.runtime.attempt import LiveAttempt, Stop
 from playhead.runtime.attempts import Attempts
+from playhead.runtime.supervise import Outage
 from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.worker")
@@ -51,6 +52,7 @@ class Worker:
         self._tasks: dict[asyncio.Task[None], LiveAttempt] = {}
         self._left_behind: set[asyncio.Task[object]] = set()  # agents that did not stop when asked
         self._wake = asyncio.Event()
+        self._outage = Outage(_log, "no run could be taken")
         self._accepting = True
         self._taking = asyncio.Lock()
         self.statistics = {"started": 0, "left_behind": 0}
@@ -68,8 +70,9 @@ class Worker:
             self._wake.clear()
             try:
                 await self.take()
+                self._outage.ended()
             except PlayheadError as error:
-                _log.warning("no run could be taken: %s", error)
+                self._outage.began(error)
             await woken(self._wake, self._poll)
 
     async def take(self) -> None:
