@@ -46,11 +46,11 @@ def test_the_screen_shows_every_field_of_the_snapshot_and_no_other(open_page, sc
 
 def test_ages_go_on_by_themselves_and_by_the_servers_clock(open_page, scripted):
     page = live(see(open_page, scripted), scripted)
-    at = page.evaluate("async () => new Date((await fetch('agents')).headers.get('date')).toISOString()")
     page.evaluate("const now = Date.now; Date.now = () => now() + 3600000")  # this machine's own clock is an hour off
     page.evaluate("document.querySelector('.brand').click()")
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     page.go_back()
+    at = page.evaluate("async () => new Date((await fetch('agents')).headers.get('date')).toISOString()")
     scripted.send(state(200, updated_at=at))
     updated = screen.field(page, "updated_at")
     expect(updated).to_contain_text("just now")

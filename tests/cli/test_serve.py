@@ -311,7 +311,7 @@ def test_queries_are_in_no_log(server, cli):
     assert "resync=inline" not in server.log.read_text()
 
 
-def test_a_worker_needs_stores_that_can_be_shared(here):
-    code, out, err = here("worker", "tests.cli.agents:every")
+def test_a_worker_needs_stores_that_can_be_shared(cli):
+    code, out, err = cli("worker", "tests.cli.agents:every")
     assert (code, out) == (2, "")
     assert "use `playhead serve`" in err

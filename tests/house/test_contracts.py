@@ -23,7 +23,10 @@ def house(tmp_path):
     (package / "__init__.py").touch()
     (package / "errors.py").touch()
     (package / "version.py").touch()
-    (package / "cli" / "folder.py").touch()  # the one that may name a backend
+    (package / "stores.py").touch()
+    (package / "signals.py").touch()
+    for name in ("db", "folder"):
+        (package / "cli" / f"{name}.py").touch()  # these may name a backend
     return package
 
 
@@ -70,7 +73,7 @@ def test_every_breaking_import_is_told(house):
 
 
 def test_the_composition_root_may_name_a_backend(house):
-    (house / "app" / "__init__.py").write_text("import playhead.backends\n")
+    (house / "stores.py").write_text("import playhead.backends\n")
     (house / "core" / "__init__.py").write_text("import playhead.errors\n")
     code, output = lint(house)
     assert code == 0, output

@@ -19,7 +19,7 @@ def test_a_bare_machine_as_root_installs_everything():
 def test_a_bare_machine_as_a_user_asks_in_one_line():
     steps = dev.plan(dev.NEEDED_BY_ALL, lambda name: False, may_install=False)
     assert steps == dev.Plan(found=(), install=(), ask=dev.NEEDED_BY_ALL)
-    assert steps.advice == "sudo apt-get install -y chromium curl nodejs npm pgbouncer redis-server redis-tools"
+    assert steps.advice == "sudo apt-get install -y chromium curl nginx nodejs npm pgbouncer redis-server redis-tools"
 
 
 @pytest.mark.parametrize("may_install", [True, False])

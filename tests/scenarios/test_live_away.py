@@ -141,22 +141,26 @@ async def test_the_live_store_is_away_for_a_while(scene: Scene, trouble: Trouble
     await scene.judge()
 
 
-SLOW: dict[str, tuple[Callable[[Proxy], None], tuple[str, ...]]] = {
-    "slow": (lambda proxy: proxy.down.set(delay=0.3, jitter=0.1), ("F30",)),
-    "narrow": (lambda proxy: proxy.down.set(rate=100_000, most=500), ("F30",)),
-    "cut_every_hundred_commands": (lambda proxy: proxy.up.set(cut=Cut(at=COMMAND, matches=100)), ("F31",)),
+# How the way is bad, the rows, and how many steps a run has there.
+SLOW: dict[str, tuple[Callable[[Proxy], None], tuple[str, ...], int]] = {
+    "slow": (lambda proxy: proxy.down.set(delay=0.3, jitter=0.1), ("F30",), 8),
+    "narrow": (lambda proxy: proxy.down.set(rate=100_000, most=500), ("F30",), 8),
+    "cut_every_fifty_commands": (lambda proxy: proxy.up.set(cut=Cut(at=COMMAND, matches=50)), ("F31",), 80),
 }
 
 
 @pytest.mark.parametrize(
-    "make", [pytest.param(one, id=name, marks=pytest.mark.row(*rows)) for name, (one, rows) in SLOW.items()]
+    ("make", "steps"),
+    [pytest.param(one, steps, id=name, marks=pytest.mark.row(*rows)) for name, (one, rows, steps) in SLOW.items()],
 )
-async def test_whole_runs_on_a_bad_way_to_the_live_store(scene: Scene, make: Callable[[Proxy], None]) -> None:
+async def test_whole_runs_on_a_bad_way_to_the_live_store(
+    scene: Scene, make: Callable[[Proxy], None], steps: int
+) -> None:
     for member in scene.fleet.members:
         make(member.live)
     scene.was_away = True
     cuts = [member.live.up.cuts for member in scene.fleet.members]
-    runs = [await scene.start("plain", steps=8, question=True) for _ in range(2)]
+    runs = [await scene.start("plain", steps=steps, question=True) for _ in range(2)]
     await scene.settle()
     assert [(run := await scene.run(one))["status"] for one in runs] == ["succeeded"] * 2, run
     if any(member.live.up.mode != Mode() for member in scene.fleet.members):

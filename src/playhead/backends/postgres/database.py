@@ -26,6 +26,8 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Asked = tuple[str, Mapping[str, Any]]  # a statement and its values
 
+_PAUSE_S = 0.05  # between two tries
+
 _WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Of this transaction alone. A client that vanished holds its locks no longer than it would have waited for an answer.
@@ -159,6 +161,8 @@ class Database:
         except _Failed as failed:
             if not failed.again:
                 raise failed.error from failed.__cause__
+        # Whoever stood in the way goes on now; at once, both could meet again.
+        await asyncio.sleep(_PAUSE_S)
         try:
             return await self._once(work, opening, repeatable, until)
         except _Failed as failed:
