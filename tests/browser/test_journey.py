@@ -70,7 +70,7 @@ def is_whole(page: Page, server: Server, run_id: str) -> None:
 
 @pytest.mark.row("M-reload")
 def test_a_reload_at_every_stage_shows_the_whole_run(open_page: Opener, server: Server, policy: str) -> None:
-    run_id = server.run(pace=0.15, policy=policy, limit=32)
+    run_id = server.run(pace=0.4, policy=policy, limit=32)
     page = see(open_page, server.url, run_id)
     findings = ""
     for done in (1, 8, 16):
