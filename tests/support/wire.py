@@ -94,7 +94,9 @@ class Stream:
         """Read once; False at the end of the stream."""
         if self.closed:
             return False
-        data = await asyncio.wait_for(self.reader.read(65_536), wait)
+        # Not `wait_for`, which may swallow the cancellation of whoever waits for less than this.
+        async with asyncio.timeout(wait):
+            data = await self.reader.read(65_536)
         if not data:
             self.closed = True
             return False
