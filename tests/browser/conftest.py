@@ -83,7 +83,7 @@ def window(driver: Playwright, tmp_path_factory: pytest.TempPathFactory) -> Iter
     end = time.monotonic() + PATIENCE / 1000
     while not (told.exists() and len(lines := told.read_text().splitlines()) == 2):
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks
     browser = driver.chromium.connect_over_cdp(f"ws://127.0.0.1:{lines[0]}{lines[1]}", no_defaults=True)
     context = browser.contexts[0]
     context.add_init_script(WATCH)

@@ -72,7 +72,7 @@ class Calls:
             run = self.call(f"runs/{run_id}")
             if run["status"] in statuses:
                 return run
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         raise AssertionError(f"the run is {run['status']}")
 
 
@@ -99,7 +99,7 @@ class Server(Calls):
                 self.call("readyz")
                 return
             assert self._process.poll() is None, "the server did not start"
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         raise AssertionError("the server is not ready")
 
     def kill(self) -> None:

@@ -53,14 +53,14 @@ class Mortal(Calls):
         while True:
             with contextlib.suppress(URLError, HTTPError, ConnectionError):
                 return str(self.call("runs", body, {"Idempotency-Key": key})["id"])
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
 
 
 def until(true: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE / 1000
     while not true():
         assert time.monotonic() < end
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks
 
 
 @pytest.fixture(scope="module")

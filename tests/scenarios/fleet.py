@@ -325,7 +325,7 @@ def _awaited(look: Callable[[], str]) -> str:
     end = time.monotonic() + PATIENCE
     while not (found := look()):
         assert time.monotonic() < end
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks
     return found
 
 

@@ -45,7 +45,7 @@ class Site(Server):
                 self.call("readyz")
                 return
             assert self._process.poll() is None, "the server did not start"
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         raise AssertionError("the server is not ready")
 
     def approve(self, run_id: str) -> None:
@@ -92,7 +92,7 @@ def developed() -> Iterator[Callable[[Site], str]]:
         while time.monotonic() < end:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port))):
                 return f"http://127.0.0.1:{port}/"
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         raise AssertionError("Vite does not listen")
 
     yield start

@@ -102,7 +102,7 @@ class Pipe:
                 if not self._connection.is_connected:  # the driver would connect anew, and replies would be mixed up
                     raise ConnectionError("the connection broke")
                 # The stub knows commands of one word only.
-                packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
+                packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]  # declared for text alone
                 await self._connection.send_packed_command(packed, check_health=False)
         except (RedisError, OSError) as error:
             self._end(error)
