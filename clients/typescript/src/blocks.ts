@@ -32,6 +32,6 @@ export function parser(tell: (block: Block) => void, retry: (ms: number) => void
     const lines = /[\r\n]/.test(more) ? (line + more).split(/\r\n?|\n/) : [line + more]
     line = lines.pop() ?? ""
     for (const whole of lines) take(whole)
-    if (line.length + block.data.length > LIMIT) throw new RangeError("A block of the stream is too large.")
+    if (line.length + block.data.length > LIMIT) throw new RangeError("too large")
   }
 }

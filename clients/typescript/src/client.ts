@@ -4,7 +4,7 @@ import { listLater, together } from "./later"
 import { type Feeds, Lines } from "./lines"
 import { sender } from "./requests"
 import type { Transport } from "./sse"
-import { Shelf } from "./storage"
+import { shelfIn } from "./storage"
 import { type FollowedRun, followRun, type Surroundings } from "./store"
 import type { Client, ClientOptions, RunStore } from "./types"
 
@@ -22,7 +22,7 @@ export function createClientIn(env: Environment, options: ClientOptions): Client
   const transport = transportOf(options)
   const send = sender(base, transport)
   const calls = commands(send, env)
-  const shelf = new Shelf(options.storage === undefined ? env.storage : options.storage, base)
+  const shelf = shelfIn(options.storage === undefined ? env.storage : options.storage, base)
   const share = (options.share ?? options.headers === undefined) && env.locks !== null && env.channel !== null
   const connect = () => new Lines(base, transport, env)
   let feeds: Promise<Feeds> | null = null
@@ -62,10 +62,7 @@ function handle(store: FollowedRun, leave: () => void): RunStore {
   const mine = new Set<() => void>()
   let closed = false
   return {
-    id: store.id,
-    get: () => store.get(),
-    older: () => store.older(),
-    refresh: () => store.refresh(),
+    ...store,
     subscribe(changed) {
       if (closed) return () => undefined
       const end = store.subscribe(changed)
@@ -91,7 +88,7 @@ function baseOf(given: string | URL | undefined): URL {
 
 function transportOf({ headers, transport = "fetch", fetch: given }: ClientOptions): Transport {
   if (transport === "eventsource" && headers !== undefined)
-    throw new TypeError("A native EventSource sends no headers: use cookies, or the transport that reads with fetch.")
+    throw new TypeError("A native EventSource sends no headers.")
   return {
     kind: transport,
     fetch: given ?? ((input, init) => fetch(input, init)),

@@ -105,10 +105,9 @@ export function step(state: State, signal: Timed): [State, Order[]] {
   const after = timed(react(state, signal), signal)
   const before = [state.line, state.next]
   const now = [after.line, after.next]
-  const orders: Order[] = []
-  for (const line of now) if (line && !before.includes(line)) orders.push({ is: "open", line })
-  for (const line of before) if (line && !now.includes(line)) orders.push({ is: "close", line })
-  return [after, orders]
+  const orders = (is: Order["is"], lines: number[], others: number[]) =>
+    lines.filter((line) => line && !others.includes(line)).map((line) => ({ is, line }))
+  return [after, [...orders("open", now, before), ...orders("close", before, now)]]
 }
 
 const isOurs = (state: State, line: number): boolean => line !== 0 && (line === state.line || line === state.next)
@@ -157,7 +156,7 @@ function react(state: State, signal: Timed): State {
 }
 
 /** Statuses that say: not you, not here, and not later either. */
-export const isRefusal = (status: number): boolean => status === 401 || status === 403 || status === 404
+export const isRefusal = (status: number): boolean => [401, 403, 404].includes(status)
 
 function open(state: State, at: number): State {
   const line = state.last + 1

@@ -31,7 +31,6 @@ export interface Block {
 
 type Json = Record<string, unknown>
 
-const FEED = "run:"
 const FINAL: unknown[] = ["succeeded", "failed", "cancelled", "interrupted"] satisfies Status[]
 
 export const isFinal = (status: unknown): status is Status => FINAL.includes(status)
@@ -43,25 +42,27 @@ export const cursorOf = (id: unknown): string | null =>
 const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value)
 
 /** Whether it is an object that has these strings, and these numbers that count something. */
-const has = (value: unknown, strings: string[], counts: string[] = []): value is Json =>
+export const has = (value: unknown, strings: string[], counts: string[] = []): value is Json =>
   isObject(value) &&
   strings.every((name) => typeof value[name] === "string") &&
   counts.every((name) => typeof value[name] === "number" && value[name] >= 0)
 
 const isEvent = (event: unknown, run: string): event is RunEvent => has(event, ["id", "type"]) && event.run_id === run
 const isSnapshot = (snapshot: unknown): snapshot is Snapshot => has(snapshot, ["status"], ["version"])
+const isAll = (list: unknown, is: (one: unknown) => boolean) => Array.isArray(list) && list.every((one) => is(one))
 const isPiece = (piece: unknown): piece is TextPiece => has(piece, ["part", "text"], ["attempt", "offset", "end"])
 
 /** Whether an answer, or what was kept of one, can be shown. */
-export function isBootstrap(screen: unknown, run: string): screen is Bootstrap {
-  if (!isObject(screen) || !isObject(screen.run) || screen.run.id !== run || !isSnapshot(screen.snapshot)) return false
-  const { events, text, interrupts } = screen
-  if (!Array.isArray(events) || !Array.isArray(text) || !Array.isArray(interrupts)) return false
+export function isBootstrap(screen: unknown, id: string): screen is Bootstrap {
+  const { run, snapshot, timeline, events, text, interrupts } = isObject(screen) ? screen : ({} as Json)
   return (
-    isObject(screen.timeline) &&
-    events.every((event) => isEvent(event, run)) &&
-    text.every(isPiece) &&
-    interrupts.every(isObject)
+    isObject(run) &&
+    run.id === id &&
+    isSnapshot(snapshot) &&
+    isObject(timeline) &&
+    isAll(events, (event) => isEvent(event, id)) &&
+    isAll(text, isPiece) &&
+    isAll(interrupts, isObject)
   )
 }
 
@@ -70,38 +71,39 @@ export function read(block: Block, single: string | null): Heard | Draining | nu
   let data: unknown
   try {
     data = JSON.parse(block.data)
-  } catch {
-    return null
-  }
+  } catch {}
+  if (!isObject(data)) return null
   if (block.event === "draining")
     return has(data, [], ["retry_ms"]) ? { run: null, retry: data.retry_ms as number } : null
-  if (!isObject(data)) return null
-  const { feed = "" } = data
-  const run = single ?? (String(feed).startsWith(FEED) ? String(feed).slice(FEED.length) : null)
-  const frame = run === null ? null : frameOf(block, data, run, single === null)
-  return run === null || frame === null ? null : { run, frame }
+  const run = single ?? /^run:(.*)$/s.exec(String(data.feed))?.[1]
+  const frame = run !== undefined && frameOf(block, data, run, single === null)
+  return frame ? { run, frame } : null
 }
 
-function frameOf(block: Block, data: Json, run: string, many: boolean): Frame | null {
+function frameOf(block: Block, data: Json, run: string, many: boolean): Frame | false {
   const cursor = cursorOf(many ? data.cursor : block.id)
-  const { snapshot, degraded, bootstrap = null } = data
+  const { snapshot, degraded, bootstrap = null, status } = data
   const event = many ? data.event : data
   switch (block.event || "message") {
     case "message":
-      return isEvent(event, run) ? { is: "event", event, cursor } : null
+      return isEvent(event, run) && { is: "event", event, cursor }
     case "state":
-      return isSnapshot(snapshot)
-        ? { is: "state", snapshot, degraded: typeof degraded === "string" ? degraded : null }
-        : null
+      return (
+        isSnapshot(snapshot) && {
+          is: "state",
+          snapshot,
+          degraded: typeof degraded === "string" ? degraded : null,
+        }
+      )
     case "text":
-      return isPiece(data) ? { is: "text", piece: data } : null
+      return isPiece(data) && { is: "text", piece: data }
     case "resync_required":
-      return bootstrap === null || isBootstrap(bootstrap, run) ? { is: "resync", bootstrap, cursor } : null
+      return (bootstrap === null || isBootstrap(bootstrap, run)) && { is: "resync", bootstrap, cursor }
     case "end":
-      return isFinal(data.status) ? { is: "end", status: data.status } : null
+      return isFinal(status) && { is: "end", status }
     case "refused":
-      return has(data, ["code"]) ? { is: "refused", code: data.code as string } : null
+      return has(data, ["code"]) && { is: "refused", code: data.code as string }
     default:
-      return null
+      return false
   }
 }

@@ -2,7 +2,7 @@
 import { delay } from "./connection"
 import type { Environment } from "./environment"
 import type { Feeds, Lines } from "./lines"
-import { problem, UNREACHABLE } from "./problem"
+import { unreachable } from "./problem"
 import type { Send } from "./requests"
 import { call, listen } from "./store"
 import type { RunStore, RunsFilter, RunsStore, RunsView } from "./types"
@@ -30,19 +30,14 @@ export function listLater(
   let closed = false
 
   async function load(tries: number): Promise<void> {
-    if (closed) return
     try {
       const { FollowedRuns } = await import("./list")
       if (closed) return
       list = new FollowedRuns(send, env, filter, follow)
       list.subscribe(() => call(changed))
     } catch {
-      view = {
-        ...view,
-        loading: false,
-        problem: problem(UNREACHABLE, "unreachable", "Not all of this page is here.", true),
-      }
-      env.after(delay(tries, env.random()), () => void load(tries + 1))
+      view = { ...view, loading: false, problem: unreachable("Not all of this page is here.") }
+      env.after(delay(tries, env.random()), () => closed || load(tries + 1))
     }
     call(changed)
   }

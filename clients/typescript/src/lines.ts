@@ -45,9 +45,21 @@ const LOOK = 5_000
 /** A query may have 4,096 bytes. */
 const QUERY = 3_800
 
+/** A connection and what it is for. */
+interface Slot {
+  state: State
+  /** It is to carry other runs than those that were asked for when it was opened. */
+  changed: boolean
+  readonly lines: Map<number, Line>
+  alarm: () => void
+}
+
 /** Each joining is another one: what an old request brings is not heard by a new one. */
 interface Joined {
+  readonly run: string
   readonly feed: Feed
+  /** Null: it waits for room. */
+  slot: Slot | null
   /** Nothing more comes. */
   over: boolean
 }
@@ -56,20 +68,14 @@ interface Joined {
 interface Asked {
   readonly joined: Joined
   readonly cursor: string | null
-  readonly texts: ReadonlyMap<string, TextPart>
+  readonly texts: Map<string, TextPart>
+  /** What came and was not handed on yet. */
+  readonly frames: Frame[]
 }
 
 interface Line {
   readonly close: () => void
   readonly asked: ReadonlyMap<string, Asked>
-}
-
-/** A connection and the runs that it carries or is about to. */
-interface Slot {
-  state: State
-  readonly runs: Set<string>
-  readonly lines: Map<number, Line>
-  alarm: () => void
 }
 
 export class Lines implements Feeds {
@@ -85,27 +91,27 @@ export class Lines implements Feeds {
     this.#base = base
     this.#transport = transport
     this.#env = env
-    this.#unwatch = env.watch((signal) => {
-      for (const slot of this.#slots) this.#step(slot, { is: signal })
-    })
+    this.#unwatch = env.watch((is) => this.#all({ is }))
   }
 
   join(run: string, feed: Feed): void {
-    this.#joined.set(run, { feed, over: false })
+    this.#joined.set(run, { run, feed, slot: null, over: false })
     this.#soon()
   }
 
   /** Hang up and come back, after a wait. */
   again(run: string): void {
-    this.#signal(run, "reopen")
+    this.#signal(run, { is: "reopen" })
   }
 
   /** Open another connection from where the feed is now, and let this one go when that one speaks. */
   swap(run: string): void {
-    this.#signal(run, "swap")
+    this.#signal(run, { is: "swap" })
   }
 
   leave(run: string): void {
+    const { slot, over } = this.#joined.get(run) ?? {}
+    if (slot && !over) slot.changed = true
     if (this.#joined.delete(run)) this.#soon()
   }
 
@@ -113,11 +119,16 @@ export class Lines implements Feeds {
     this.#joined.clear()
     this.#unwatch()
     this.#pending?.()
-    for (const slot of this.#slots) this.#step(slot, { is: "stop" })
+    this.#all({ is: "stop" })
   }
 
-  #signal(run: string, is: "reopen" | "swap"): void {
-    for (const slot of this.#slots) if (slot.runs.has(run)) this.#step(slot, { is })
+  #all(signal: Signal): void {
+    for (const slot of this.#slots) this.#step(slot, signal)
+  }
+
+  #signal(run: string, signal: Signal): void {
+    const slot = this.#joined.get(run)?.slot
+    if (slot) this.#step(slot, signal)
   }
 
   #soon(): void {
@@ -129,37 +140,29 @@ export class Lines implements Feeds {
 
   /** Give each run a connection, and each connection its runs. */
   #arrange(): void {
-    for (const slot of this.#slots) for (const run of slot.runs) if (!this.#joined.has(run)) slot.runs.delete(run)
-    for (const [run, { over }] of this.#joined) {
-      if (over || this.#slots.some((slot) => slot.runs.has(run))) continue
-      const slot = this.#slots.find((one) => one.runs.size < FEEDS) ?? this.#another()
-      if (!slot) break
-      slot.runs.add(run)
+    for (const joined of this.#joined.values()) {
+      if (joined.over || joined.slot) continue
+      joined.slot = this.#slots.find((slot) => this.#going(slot).length < FEEDS) ?? this.#another()
+      if (joined.slot) joined.slot.changed = true
     }
     for (const slot of this.#slots) {
-      const { phase, line, next } = slot.state
-      const going = this.#going(slot).map(([, joined]) => joined)
-      const carried = [...(slot.lines.get(next || line)?.asked.values() ?? [])].map(({ joined }) => joined)
-      const asked = carried.filter((joined) => !joined.over)
-      if (going.length === 0) this.#step(slot, { is: "stop" })
-      else if (line === 0 && phase !== "waiting" && phase !== "asleep") this.#step(slot, { is: "start" })
-      else if (line !== 0 && (asked.length !== going.length || going.some((joined) => !asked.includes(joined))))
-        this.#step(slot, { is: "swap" })
+      const { phase, line } = slot.state
+      if (this.#going(slot).length === 0) this.#step(slot, { is: "stop" })
+      else if (slot.changed && phase !== "asleep") this.#step(slot, { is: line ? "swap" : "start" })
     }
   }
 
   #another(): Slot | null {
     if (this.#slots.length >= LINES) return null
-    const alarm = () => undefined
-    const slot: Slot = { state: IDLE, runs: new Set(), lines: new Map(), alarm }
+    const slot: Slot = { state: IDLE, changed: false, lines: new Map(), alarm() {} }
     this.#slots.push(slot)
     if (this.#env.hidden()) this.#step(slot, { is: "hidden" })
     return slot
   }
 
   /** The runs of a connection of which there is more to come. */
-  #going(slot: Slot): [string, Joined][] {
-    return [...this.#joined].filter(([run, { over }]) => !over && slot.runs.has(run))
+  #going(slot: Slot): Joined[] {
+    return [...this.#joined.values()].filter((joined) => joined.slot === slot && !joined.over)
   }
 
   #step(slot: Slot, signal: Signal): void {
@@ -176,7 +179,7 @@ export class Lines implements Feeds {
     }
     if (state.phase === "live" && (before.phase !== "live" || state.line !== before.line)) this.#begin(slot)
     else if (before.phase === "live" && ["opening", "waiting", "asleep"].includes(state.phase))
-      for (const [, { feed }] of this.#going(slot)) feed.hear({ is: "link", link: "reconnecting" })
+      for (const { feed } of this.#going(slot)) feed.hear({ is: "link", link: "reconnecting" })
     this.#arm(slot, at)
   }
 
@@ -197,29 +200,23 @@ export class Lines implements Feeds {
 
   #open(slot: Slot, line: number): void {
     const going = this.#going(slot)
-    const single = going.length === 1 ? (going[0]?.[0] ?? null) : null
+    const single = going.length === 1 ? (going[0]?.run ?? null) : null
     const asked = new Map<string, Asked>()
+    slot.changed = false
     const url = this.#address(going, single, asked)
-    let heard = new Map<string, Frame[]>()
     const tell = (said: Said) => {
-      for (const [, { feed }] of going) feed.hear(said)
+      for (const { feed } of going) feed.hear(said)
     }
     const listener: Listener = {
       retry: (ms) => this.#step(slot, { is: "retry", line, ms }),
       block: (block) => {
         const told = read(block, single)
         if (told?.run === null) this.#step(slot, { is: "draining", line, ms: told.retry })
-        else if (told)
-          heard
-            .set(told.run, heard.get(told.run) ?? [])
-            .get(told.run)
-            ?.push(told.frame)
+        else if (told) asked.get(told.run)?.frames.push(told.frame)
       },
       bytes: (audible) => {
         this.#step(slot, { is: "bytes", line, audible })
-        const frames = heard
-        heard = new Map()
-        if (slot.state.line === line) this.#pass(asked, frames)
+        for (const one of asked.values()) this.#pass(one)
       },
       status: (status, retryAfter, told) => {
         const final = isRefusal(status)
@@ -239,38 +236,34 @@ export class Lines implements Feeds {
   }
 
   /** What came in one piece goes on in one piece. */
-  #pass(asked: Line["asked"], heard: Map<string, Frame[]>): void {
-    for (const [run, frames] of heard) {
-      const joined = asked.get(run)?.joined
-      if (!joined || this.#joined.get(run) !== joined) continue
-      joined.over ||= frames.some(({ is }) => is === "end" || is === "refused")
-      joined.feed.hear({ is: "frames", frames })
-    }
+  #pass({ joined, frames: heard }: Asked): void {
+    const frames = heard.splice(0)
+    if (frames.length === 0 || this.#joined.get(joined.run) !== joined) return
+    joined.over ||= frames.some(({ is }) => is === "end" || is === "refused")
+    joined.feed.hear({ is: "frames", frames })
   }
 
   /** Where to ask, with the place of each and, as far as there is room, the texts that need not be sent again. */
-  #address(going: readonly [string, Joined][], single: string | null, asked: Map<string, Asked>): URL {
+  #address(going: readonly Joined[], single: string | null, asked: Map<string, Asked>): URL {
     const path = single === null ? "stream" : `runs/${encodeURIComponent(single)}/stream`
     const query: string[] = single === null ? [] : ["resync=inline"]
-    for (const [run, joined] of going) {
-      const { cursor } = joined.feed
-      const place = cursor === null ? "" : encodeURIComponent(cursor)
-      if (single === null) query.push(`run=${encodeURIComponent(run)}${place && `@${place}`}`)
+    for (const joined of going) {
+      const { run, feed } = joined
+      const { cursor } = feed
+      asked.set(run, { joined, cursor, texts: new Map(), frames: [] })
+      const place = cursor && encodeURIComponent(cursor)
+      if (single === null) query.push(`run=${encodeURIComponent(run)}${place ? `@${place}` : ""}`)
       else if (place) query.push(`cursor=${place}`)
     }
     let length = query.join("&").length
-    for (const [run, joined] of going) {
-      const { cursor, texts: known } = joined.feed
-      const texts = new Map<string, TextPart>()
-      for (const [name, part] of known.whole()) {
+    for (const [run, { joined, texts }] of asked)
+      for (const [name, part] of joined.feed.texts.whole()) {
         const more = `text=${single === null ? `run:${run}.` : ""}${name}:${part.end}`
         length += more.length + 1
         if (length > QUERY) break
         query.push(more)
         texts.set(name, part)
       }
-      asked.set(run, { joined, cursor, texts })
-    }
     return new URL(`${path}?${query.join("&")}`, this.#base)
   }
 }

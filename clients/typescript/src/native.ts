@@ -3,8 +3,10 @@ import type { Listener } from "./sse"
 
 const NAMES = ["message", "state", "text", "resync_required", "end", "draining", "refused"]
 
-export function openNative(url: URL, listener: Listener): () => void {
+export function openNative(url: URL, listener: Listener, signal: AbortSignal): void {
+  if (signal.aborted) return
   const source = new EventSource(url)
+  signal.onabort = () => source.close()
   source.onopen = () => listener.bytes(false)
   source.onerror = () => {
     // It would come back by itself, but where to and when is for the machine to say.
@@ -17,5 +19,4 @@ export function openNative(url: URL, listener: Listener): () => void {
       listener.block({ event: name, data, id: lastEventId })
       listener.bytes(false)
     })
-  return () => source.close()
 }

@@ -1,8 +1,5 @@
 import type { Problem } from "./wire"
 
-/** The status of problems that no server told: it could not be reached. */
-export const UNREACHABLE = 0
-
 /** What every call of a client rejects with. `code` is stable; `detail` is for people. */
 export class ProblemError extends Error {
   override readonly name = "ProblemError"
@@ -27,6 +24,9 @@ export class ProblemError extends Error {
 export function problem(status: number, code: string, detail: string, retryable = false): Problem {
   return { type: `urn:playhead:problem:${code}`, title: detail, status, code, detail, retryable }
 }
+
+/** The problem of what no server told: status 0. */
+export const unreachable = (detail: string): Problem => problem(0, "unreachable", detail, true)
 
 /** The problem of a run that a stream of several refuses. */
 export const refusal = (code: string): Problem =>

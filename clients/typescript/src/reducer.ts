@@ -12,6 +12,8 @@ export type Link = "connecting" | "live" | "reconnecting" | "resyncing"
 
 export class Reducer {
   readonly id: string
+  /** Where a connection goes on. */
+  cursor: string | null = null
   link: Link = "connecting"
   problem: Problem | null = null
   /** Nothing follows. */
@@ -22,13 +24,12 @@ export class Reducer {
   reopen = false
   /** The next bootstrap is where things begin anew. Otherwise one may be older than what the stream has brought since. */
   lost = true
-  /** A question was asked of which only the outline is known: a bootstrap has the whole. */
+  /** Something is known in outline only, a question or all that a degraded bootstrap could not tell: another has it. */
   curious = false
   /** Grows whenever things begin anew: a bootstrap that was asked for before that tells of another epoch. */
   era = 0
   readonly texts = new Texts()
   readonly #timeline: Timeline
-  #cursor: string | null = null
   #run: Run | null = null
   #snapshot: Snapshot | null = null
   #version = -1 // the highest one seen in this epoch
@@ -43,20 +44,16 @@ export class Reducer {
     this.#timeline = new Timeline(limit)
   }
 
-  get cursor(): string | null {
-    return this.#cursor
-  }
-
   /** Whether a connection would bring nothing any more. */
   get finished(): boolean {
     if (this.over || !this.settled || this.#degraded !== null) return this.over
-    return this.#cursor === null || isFinal(this.#timeline.last?.type.replace("run_", ""))
+    return this.cursor === null || isFinal(this.#timeline.last?.type.replace("run_", ""))
   }
 
   /** A connection begins to speak, from `cursor` on. */
   opened(): void {
     this.reopen = false
-    if (this.#cursor !== null) return
+    if (this.cursor !== null) return
     this.#timeline.rewind()
     this.#anyEpoch = true
   }
@@ -83,7 +80,7 @@ export class Reducer {
       this.#degraded = degraded
       this.#snapshot = snapshot
       this.#version = snapshot.version
-      this.#cursor = screen.cursor
+      this.cursor = screen.cursor
       this.lost = this.#anyEpoch = degraded !== null
       this.reopen = false
       this.texts.replace(screen.text)
@@ -107,7 +104,7 @@ export class Reducer {
   frame(frame: Frame): void {
     switch (frame.is) {
       case "event":
-        if (frame.cursor !== null) this.#cursor = frame.cursor
+        if (frame.cursor !== null) this.cursor = frame.cursor
         if (!this.#timeline.add(frame.event)) break
         this.#version = Math.max(this.#version, frame.event.version || 0)
         this.#heed(frame.event)
@@ -146,7 +143,7 @@ export class Reducer {
       timeline: this.#timeline.info(),
       text: this.texts.list(),
       interrupts: [...this.#interrupts.values()],
-      cursor: this.#cursor,
+      cursor: this.cursor,
       degraded: this.#degraded,
       connection,
       problem: this.problem,
@@ -155,19 +152,16 @@ export class Reducer {
 
   /** All that is known, with the newest of the events, in the form of a bootstrap. Null: not enough for one. */
   screen(limit: number): Bootstrap | null {
-    const { run, snapshot, events, timeline, interrupts, cursor, degraded } = this.view()
+    const { run, snapshot, events: all, timeline, interrupts, cursor, degraded } = this.view()
     if (!run || !snapshot || this.lost) return null
-    const kept = events.slice(-limit)
+    const events = all.slice(-limit)
+    const has_older = timeline.has_older || events.length < all.length
     return {
       run,
       snapshot,
-      events: kept,
+      events,
       cursor,
-      timeline: {
-        complete: timeline.complete,
-        has_older: timeline.has_older || kept.length < events.length,
-        oldest: kept[0]?.id ?? null,
-      },
+      timeline: { ...timeline, has_older, oldest: events[0]?.id ?? null },
       text: this.texts.pieces(),
       interrupts: [...interrupts],
       degraded,
@@ -182,7 +176,11 @@ export class Reducer {
     if (known && !this.#anyEpoch && snapshot.version < known.version) return
     this.#version = Math.max(this.#anyEpoch ? -1 : this.#version, snapshot.version)
     this.#snapshot = snapshot
-    if (degraded === null) this.#anyEpoch = this.lost = false
+    if (degraded === null) {
+      // What the record took down while it was alone need not be on a timeline that was rebuilt.
+      this.curious ||= this.lost
+      this.#anyEpoch = this.lost = false
+    }
     this.#followStatus()
   }
 
@@ -215,22 +213,22 @@ export class Reducer {
   /** A question, as far as the event that opens it tells of it. */
   #outline(event: RunEvent): void {
     if (event.type !== "approval_required") return
-    const { interrupt_id: id, ...payload } = (event.payload ?? {}) as Record<string, string>
+    const { run_id, attempt, occurred_at: created_at } = event
+    const payload = (event.payload ?? {}) as Partial<Record<string, string>>
+    const { interrupt_id: id, key = "", kind = "", digest = "", deadline = null, title = null } = payload
     if (id === undefined || this.#answered.has(id) || this.#interrupts.has(id)) return
+    const open = { status: "open", closed_at: null, decided_by: null, decision: null } as const
     this.#interrupts.set(id, {
       id,
-      run_id: event.run_id,
-      key: payload.key ?? "",
-      kind: payload.kind ?? "",
-      status: "open",
-      attempt: event.attempt,
-      digest: payload.digest ?? "",
-      created_at: event.occurred_at,
-      deadline: payload.deadline ?? null,
-      closed_at: null,
-      decided_by: null,
-      payload: { title: payload.title ?? null },
-      decision: null,
+      run_id,
+      key,
+      kind,
+      attempt,
+      digest,
+      created_at,
+      deadline,
+      payload: { title },
+      ...open,
     })
     this.curious = true
   }

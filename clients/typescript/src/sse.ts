@@ -1,7 +1,6 @@
 /** Reading one stream: by `fetch`, or by a native EventSource with the same words. */
 import { parser } from "./blocks"
 import type { Block } from "./frames"
-import { openNative } from "./native"
 import { problemOf } from "./requests"
 import type { Problem } from "./types"
 
@@ -24,10 +23,6 @@ export interface Transport {
 
 /** Opens a stream. After the answer is called, the listener hears nothing more. */
 export function open(url: URL, transport: Transport, listener: Listener): () => void {
-  return transport.kind === "eventsource" ? openNative(url, listener) : openFetch(url, transport, listener)
-}
-
-function openFetch(url: URL, transport: Transport, listener: Listener): () => void {
   const cut = new AbortController()
   const { signal } = cut
   const say = (tell: () => void) => signal.aborted || tell()
@@ -36,6 +31,8 @@ function openFetch(url: URL, transport: Transport, listener: Listener): () => vo
     (ms) => say(() => listener.retry(ms)),
   )
   const read = async () => {
+    // Only where `fetch` cannot stream: a page that does not ask for it does not load it.
+    if (transport.kind === "eventsource") return (await import("./native")).openNative(url, listener, signal)
     const headers = await transport.headers()
     headers.set("Accept", "text/event-stream; client=playhead")
     const answer = await transport.fetch(url, { headers, cache: "no-store", signal })

@@ -10,56 +10,57 @@ const EVENTS = 200
 /** Characters of one run at most. Then text goes first, since a server sends it again, and then the run itself. */
 const LIMIT = 256 << 10
 
-export class Shelf {
-  readonly #storage: SavedStates | null
-  readonly #prefix: string
+export interface Shelf {
+  load(run: string): Bootstrap | null
+  save(state: Reducer): void
+  remove(run: string): void
+}
 
-  constructor(storage: SavedStates | null, base: URL) {
-    this.#storage = storage
-    this.#prefix = `playhead ${base.href}`
-  }
+export function shelfIn(storage: SavedStates | null, base: URL): Shelf {
+  const index = `playhead ${base.href}`
+  const keyOf = (run: string) => `${index} ${run}`
 
-  load(run: string): Bootstrap | null {
+  /** What cannot be read was not kept. */
+  function read(key: string): unknown {
     try {
-      const { version, screen } = JSON.parse(this.#storage?.getItem(`${this.#prefix} ${run}`) ?? "")
-      return version === VERSION && isBootstrap(screen, run) ? screen : null
+      return JSON.parse(storage?.getItem(key) ?? "")
     } catch {
       return null
     }
   }
 
-  save(state: Reducer): void {
-    const screen = state.screen(EVENTS)
-    if (!screen || !this.#storage) return
+  function remove(run: string): void {
     try {
-      const whole = JSON.stringify({ version: VERSION, screen })
-      const less = whole.length > LIMIT ? JSON.stringify({ version: VERSION, screen: { ...screen, text: [] } }) : whole
-      if (less.length > LIMIT) return this.remove(state.id)
-      this.#storage.setItem(`${this.#prefix} ${state.id}`, less)
-      this.#remember(state.id)
-    } catch {
-      this.remove(state.id) // no room: better nothing than something old
-    }
-  }
-
-  remove(run: string): void {
-    try {
-      this.#storage?.removeItem(`${this.#prefix} ${run}`)
+      storage?.removeItem(keyOf(run))
     } catch {
       // what cannot be reached cannot be shown either
     }
   }
 
-  /** The runs that were saved last; those before them are let go. */
-  #remember(run: string): void {
-    let known: unknown = null
-    try {
-      known = JSON.parse(this.#storage?.getItem(this.#prefix) ?? "")
-    } catch {
-      // as if nothing was kept
-    }
-    const others = Array.isArray(known) ? known.filter((one) => typeof one === "string" && one !== run) : []
-    if (others.length >= RUNS) this.remove(others.shift())
-    this.#storage?.setItem(this.#prefix, JSON.stringify([...others.slice(1 - RUNS), run]))
+  return {
+    remove,
+    load(run) {
+      const { version, screen } = (read(keyOf(run)) ?? {}) as Record<string, unknown>
+      return version === VERSION && isBootstrap(screen, run) ? screen : null
+    },
+    save(state) {
+      const { id } = state
+      const screen = state.screen(EVENTS)
+      if (!screen || !storage) return
+      const form = (less: Partial<Bootstrap>) => JSON.stringify({ version: VERSION, screen: { ...screen, ...less } })
+      try {
+        const whole = form({})
+        const kept = whole.length > LIMIT ? form({ text: [] }) : whole
+        if (kept.length > LIMIT) return remove(id)
+        storage.setItem(keyOf(id), kept)
+        // Those that were saved last; those before them are let go.
+        const known = read(index)
+        const others = Array.isArray(known) ? known.filter((one) => typeof one === "string" && one !== id) : []
+        if (others.length >= RUNS) remove(others.shift())
+        storage.setItem(index, JSON.stringify([...others.slice(1 - RUNS), id]))
+      } catch {
+        remove(id) // no room: better nothing than something old
+      }
+    },
   }
 }

@@ -142,7 +142,7 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
   }
 
   function begin(screen: Bootstrap, era: number): void {
-    if (!isBootstrap(screen, id)) throw new TypeError("This is no bootstrap of the run.")
+    if (!isBootstrap(screen, id)) throw new TypeError("no bootstrap")
     turn += 1 // whoever else is asking need not
     known.bootstrap(screen, era)
     if (known.settled && known.finished) leave()
@@ -154,7 +154,7 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
 
   /** Whether it is no use to ask again. */
   function failed({ problem, status, retryable }: ProblemError): boolean {
-    const final = problem !== undefined && status >= 400 && status < 500 && !retryable
+    const final = status >= 400 && status < 500 && !retryable
     if (final) refuse(problem)
     return final
   }

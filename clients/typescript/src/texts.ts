@@ -18,24 +18,24 @@ export class Texts {
 
   /** Whether the piece could be taken, or is void. False: one before it is missing, and it was dropped. */
   apply(piece: TextPiece): boolean {
-    if (piece.attempt < this.#voidBefore) return true
+    const { part, attempt, offset, end, final, truncated } = piece
+    if (attempt < this.#voidBefore) return true
     const name = nameOf(piece)
     const last = this.#parts.get(name)
-    const before = last?.end === piece.offset ? last : this.#named.get(name)
-    if (piece.offset !== 0 && before?.end !== piece.offset) {
+    const before = offset === 0 ? undefined : last?.end === offset ? last : this.#named.get(name)
+    if (offset !== (before?.end ?? 0)) {
       this.#broken.add(name)
       return false
     }
-    const known = piece.offset === 0 ? undefined : before
     this.#broken.delete(name)
     this.#parts.set(name, {
-      part: piece.part,
-      attempt: piece.attempt,
-      end: piece.end,
+      part,
+      attempt,
+      end,
       // Engines join long strings lazily: a piece costs the same however long the text is already.
-      text: (known?.text ?? "") + piece.text,
-      final: piece.final === true,
-      truncated: (known?.truncated ?? false) || piece.truncated === true,
+      text: (before?.text ?? "") + piece.text,
+      final: final === true,
+      truncated: before?.truncated || truncated === true,
     })
     if (this.#parts.size > PARTS) for (const oldest of this.#parts.keys()) return this.#drop(oldest)
     this.#list = null

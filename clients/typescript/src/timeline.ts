@@ -48,11 +48,9 @@ export class Timeline {
     const shown = this.list()
     const touching = page.some((event) => this.#ids.has(event.id))
     const added = page.filter((event) => !this.#ids.has(event.id) && (fresh || !this.#gone.has(event.id)))
-    if (shown.length > 0 && page.length > 0 && !touching && info.has_older) {
-      if (!fresh) return
-      this.#set(added)
-    } else if (!fresh && !touching) this.#set([...added, ...shown])
-    else this.#set(woven(shown, page, this.#ids))
+    const apart = shown.length > 0 && page.length > 0 && !touching && info.has_older
+    if (apart && !fresh) return
+    this.#set(apart ? added : fresh || touching ? woven(shown, page, this.#ids) : [...added, ...shown])
     if (fresh) this.#at = (page.at(-1) ?? this.last)?.id ?? null
     const oldest = !this.#placed || (page.length > 0 && this.#events[0]?.id === page[0]?.id)
     this.#info = {
@@ -112,7 +110,10 @@ export function bound(kept: Set<string>, most: number): void {
   }
 }
 
-/** Both, in the order that those known to both give them; between two of those, what was shown comes first. */
+/**
+ * Both, in the order that those known to both give them; between two of those, what was shown comes first. What both
+ * know is as the page has it: a record that lost an end has another event in its place.
+ */
 function woven(shown: readonly RunEvent[], page: readonly RunEvent[], known: ReadonlySet<string>): RunEvent[] {
   const anchors = new Set(page.map((event) => event.id).filter((id) => known.has(id)))
   const behind = new Map<string, RunEvent[]>()
@@ -122,9 +123,8 @@ function woven(shown: readonly RunEvent[], page: readonly RunEvent[], known: Rea
     if (anchors.has(event.id)) {
       place = []
       behind.set(event.id, place)
-    }
-    place.push(event)
+    } else place.push(event)
   }
-  for (const event of page) out.push(...(behind.get(event.id) ?? [event]))
+  for (const event of page) out.push(event, ...(behind.get(event.id) ?? []))
   return out
 }

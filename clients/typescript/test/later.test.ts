@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest"
-import type { Client, RunStore } from "../src/types"
+import type { Listener } from "../src/sse"
+import type { Client, ClientOptions, RunStore } from "../src/types"
 import { Browser, type Tab } from "./support/environment"
 import { PlayServer } from "./support/server"
 
@@ -14,14 +15,15 @@ beforeEach(async () => {
 afterEach(() => {
   vi.doUnmock("../src/share")
   vi.doUnmock("../src/list")
+  vi.doUnmock("../src/native")
   return server.close()
 })
 
 /** A client of a page that has not loaded any of its later parts. */
-async function load(tab: Tab): Promise<Client> {
+async function load(tab: Tab, options: ClientOptions = {}): Promise<Client> {
   vi.resetModules()
   const { createClientIn } = await import("../src/client")
-  return createClientIn(tab, { base: server.base, fetch: tab.fetch })
+  return createClientIn(tab, { base: server.base, fetch: tab.fetch, ...options })
 }
 
 const gone = () => {
@@ -60,6 +62,28 @@ it("a run is left that nobody follows any more when the sharing part comes", asy
   come(await vi.importActual<object>("../src/share"))
   await browser.pass(3_000)
   expect(server.count(/stream/)).toBe(0)
+})
+
+it("a page that reads by a native EventSource tries again when that part cannot be loaded", async () => {
+  let asked = 0
+  const opened: URL[] = []
+  const openNative = (url: URL, listener: Listener) => {
+    opened.push(url)
+    listener.bytes(false)
+  }
+  vi.doMock("../src/native", () => (++asked < 3 ? gone() : { openNative }))
+  const run = server.add().start()
+  const store = (await load(browser.tab(), { transport: "eventsource", share: false })).follow(run.id)
+  await browser.until(() => store.get().connection === "live")
+  expect([asked, opened.map(({ pathname }) => pathname)]).toEqual([3, [`/runs/${run.id}/stream`]])
+})
+
+it("a native EventSource is not opened for a run that nobody follows any more", async () => {
+  const { openNative } = await vi.importActual<typeof import("../src/native")>("../src/native")
+  const cut = new AbortController()
+  cut.abort()
+  // Where there is no EventSource, opening one would throw.
+  expect(openNative(new URL(server.base), {} as Listener, cut.signal)).toBeUndefined()
 })
 
 it("a list is asked for again when its part cannot be loaded, and says so meanwhile", async () => {

@@ -238,6 +238,23 @@ describe("what it costs", () => {
     expect(long / short).toBeLessThan(1.3)
   })
 
+  it("wants to know what was asked while its first bootstrap was degraded: a rebuilt timeline does not tell", () => {
+    const run = new ServedRun().start()
+    const reducer = new Reducer(run.id)
+    reducer.bootstrap({ ...run.bootstrap(), degraded: "store_unavailable", cursor: null, events: [] })
+    reducer.opened()
+    const { snapshot } = run.bootstrap()
+    reducer.frame({ is: "state", snapshot, degraded: "store_unavailable" })
+    expect(reducer.curious).toBe(false)
+    run.ask("exceptions", "May it?")
+    run.rebuild()
+    connect(reducer, run)
+    expect(reducer.curious).toBe(true)
+    reducer.bootstrap(run.bootstrap())
+    expect(reducer.curious).toBe(false)
+    expect(reducer.view().interrupts).toHaveLength(1)
+  })
+
   it("an event costs the same, however many are kept; and views do not change afterwards [row A30@browser]", () => {
     const run = new ServedRun().start()
     const [event] = run.archive

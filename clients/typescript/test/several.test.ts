@@ -77,6 +77,24 @@ describe("following several runs", () => {
     for (const [index, run] of runs.entries()) await all(stores[index] as RunStore, run)
   })
 
+  it("asks no more for a run that nobody follows", async () => {
+    const runs = [server.add().start(), server.add().start(), server.add().start()]
+    const stores = runs.map((run) => client.follow(run.id))
+    await browser.until(() => stores.every((store) => store.get().connection === "live"))
+    stores[1]?.close()
+    const asked = () => (tab.fetches.findLast((one) => one.includes("/stream")) ?? "").split(/[?&]/)
+    const named = () => runs.map(({ id }) => asked().some((one) => one.startsWith(`run=${id}`)))
+    expect(named()).toEqual([true, true, true])
+    await browser.pass(2_000)
+    expect(named()).toEqual([true, false, true])
+    await browser.until(() => server.streams.size === 1)
+    for (const run of runs) run.publish("on")
+    for (const at of [0, 2]) await all(stores[at] as RunStore, runs[at] as ServedRun)
+    const opened = server.count(/stream/)
+    await browser.pass(1_000)
+    expect(server.count(/stream/)).toBe(opened)
+  })
+
   it("names those of several that are refused, and goes on with the others", async () => {
     const [one, other] = [server.add().start(), server.add().start()]
     const stores = [client.follow(one.id), client.follow(other.id)]

@@ -34,6 +34,14 @@ it("a page is woven in by what both have", () => {
   expect(ids(timeline)).toBe("1 2 3 5 6 4")
 })
 
+it("of an event that both have, the page's word counts: a record can lose an end, and have another in its place", () => {
+  const timeline = shown(9, 1, 2, 3)
+  const last = { id: "3", type: "approval_required" } as RunEvent
+  timeline.merge([...events(2), last], info(), true)
+  expect(ids(timeline)).toBe("1 2 3")
+  expect(timeline.last).toBe(last)
+})
+
 it("what was let go is not taken for new, until somebody asks for it", () => {
   const timeline = shown(3, 1, 2, 3)
   for (const event of events(4, 5, 1, 2)) timeline.add(event)
