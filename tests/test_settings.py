@@ -13,7 +13,7 @@ def test_a_value_that_is_given_beats_the_environment_and_that_the_file(tmp_path)
 
 
 @pytest.mark.row("A13")
-@pytest.mark.parametrize("name", ["timeline_ttl", "snapshot_ttl", "outbox_ttl", "keep_age"])
+@pytest.mark.parametrize("name", ["timeline_ttl", "snapshot_ttl", "idle_ttl", "outbox_ttl", "keep_age"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])
 def test_a_time_to_live_that_is_none_is_refused_by_name(name, value):
     with pytest.raises(InvalidSetting, match=name) as caught:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -46,9 +47,8 @@ class RunContext:
     """The run as its agent code sees it. Each method may raise AttemptLost (another attempt took over, or the run
     has ended: stop) and, when the run was asked to stop, RunCancelled; async code is also cancelled once."""
 
-    def __init__(self, attempt: LiveAttempt, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, attempt: LiveAttempt) -> None:
         self._attempt = attempt
-        self._wall_ms = wall_ms
         self._asked = 0
 
     @property
@@ -128,14 +128,15 @@ class RunContext:
 
         The question survives restarts. `key` names it within the run (default: its place in the order of asking), so
         that a later attempt of a resumable agent, asking the same thing, gets the answer already given. `deadline`
-        is in seconds from now; past it, ApprovalExpired is raised or a Decision with `expired` is returned.
+        is in seconds from now, by the record's clock; past it, ApprovalExpired is raised or a Decision with `expired`
+        is returned.
         """
         self.check()
         if not is_name(kind):
             raise InvalidRequest("The kind of an interrupt is snake_case.", kind=kind[:80])
         self._asked += 1
-        due = None if deadline is None else self._wall_ms() + int(deadline * 1000)
-        closed = await self._attempt.ask(key or f"ask-{self._asked}", kind, payload, due)
+        within = None if deadline is None else int(deadline * 1000)
+        closed = await self._attempt.ask(key or f"ask-{self._asked}", kind, payload, within)
         return _decision(closed, on_deadline)
 
     async def flush(self) -> None:
@@ -233,7 +234,6 @@ class Agent:
         self._model, self._whole = _input_model(function, name, input_model)
         self.input_schema: dict[str, Any] = self._model.model_json_schema()
         self.runs_here = function is not None  # else code elsewhere claims its runs
-        self.wall_ms: Callable[[], int] = lambda: 0  # set by the process that runs it
 
     def validate(self, given: object) -> bytes:
         """The input as it is stored, defaults filled in. Raises InvalidInput that names each field."""
@@ -247,7 +247,7 @@ class Agent:
         return payloads.encode(model)
 
     def context(self, attempt: LiveAttempt) -> RunContext:
-        return RunContext(attempt, self.wall_ms)
+        return RunContext(attempt)
 
     async def call(self, attempt: LiveAttempt) -> object:
         """Run the function for this attempt; what it returns is the result."""
@@ -342,13 +342,13 @@ def agent(
 
     Its first parameter is the run; the others, or one Pydantic model, are its input. `resumable` says that it may be
     started again after its process died; `max_attempts` crashes end that. `on_disconnect` is what becomes of a run
-    whose last viewer left: "continue", "cancel", or the seconds after which it is cancelled.
+    whose last viewer, on whichever process, left: "continue", "cancel", or the seconds after which it is cancelled.
     """
+    after = {"continue": None, "cancel": 0.0}.get(str(on_disconnect), on_disconnect)
+    if isinstance(after, str) or not (after is None or 0 <= after < math.inf):
+        raise InvalidRequest('on_disconnect is "continue", "cancel", or seconds.', given=str(on_disconnect)[:80])
 
     def make(wrapped: Callable[..., Any]) -> Agent:
-        after = (
-            {"continue": None, "cancel": 0.0}.get(on_disconnect) if isinstance(on_disconnect, str) else on_disconnect
-        )
         policy = Policy(resumable, max_attempts, None if after is None else float(after))
         return Agent(wrapped, name=name or wrapped.__name__, title=title, policy=policy)
 

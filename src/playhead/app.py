@@ -203,7 +203,7 @@ class App:
     async def attempt(self, run_id: str, *, tenant: str = EVERY_TENANT) -> AsyncIterator[AttemptContext]:
         """Take a queued run of an external agent for the code in this block; see `playhead.attempt`."""
         async with self.engine.attempt(run_id, tenant=tenant) as attempt:
-            yield AttemptContext(attempt, self.clock.wall_ms)
+            yield AttemptContext(attempt)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -37,10 +37,12 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A lease renewed. `lost` are attempts that are no longer the process's own: each must stop at once."""
+    """A lease renewed. `lost` are attempts that are no longer the process's own: each must stop at once. `left` are its
+    own as the record has it, and were not named: begun a moment ago, or left by whoever worked on them."""
 
     lost: frozenset[tuple[str, int]]
     cancelled: Mapping[str, str | None]  # run id → reason, of the runs that were asked to stop
+    left: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,35 @@ class AuditEntry:
     data: bytes  # JSON
 
 
-class RunStore(Protocol):
+class Presence(Protocol):
+    """Who watches the runs whose policy asks for that (law 9), by process. The decisions are in core (`disconnect`).
+
+    Viewers are told of once for a run and a process, not one by one. They count while the process holds its lease.
+    Runs that go on without viewers, that were asked to stop or that have ended are passed over in every call.
+    """
+
+    async def watch(self, process: str, runs: Collection[str]) -> None:
+        """These runs have viewers at this process, however often it is told. What is known is not written again."""
+
+    async def unwatch(self, process: str, runs: Collection[str]) -> None:
+        """The last viewers of these runs have left this process: the time of their policy begins. Told again, it
+        begins again."""
+
+    async def unwatch_expired(self, grace_ms: int, limit: int) -> int:
+        """The viewers at processes without a lease have left now, and have `grace_ms` in addition to come to another
+        process. Of up to `limit` runs; how many it were."""
+
+    async def deserted(self, limit: int) -> list[str]:
+        """Runs of which a process waited its time for viewers, longest over first. Others may watch them."""
+
+    async def desert(self, run_id: str) -> Run | None:
+        """Request the cancel of a run that nobody on any process watches, or watched within the policy's time.
+
+        None if it is not deserted (any more). It is not among the `deserted` then until somebody leaves again.
+        """
+
+
+class RunStore(Presence, Protocol):
     """The record: it decides existence, ownership, status and outcome (law 1).
 
     A fact is numbered under its feed's row and written in the transaction of the change it tells of (law 2). The
@@ -121,11 +151,19 @@ class RunStore(Protocol):
     async def expired(self, limit: int) -> list[Run]:
         """Runs that have an owner whose lease is over (or who has none)."""
 
-    async def lose(self, run_id: str, token: int, partial: bytes | None) -> Run | None:
-        """Reap one expired attempt, see `lifecycle.lose`; None if it is not expired (any more) or not the latest."""
+    async def lose(self, run_id: str, token: int, partial: bytes | None, by: str | None = None) -> Run | None:
+        """Reap one expired attempt, see `lifecycle.lose`; None if it is not expired (any more) or not the latest.
 
-    async def ask(self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None) -> Interrupt:
-        """Ask, or find the same question of an earlier attempt, see `decision.ask`. Raises AttemptLost, RunFinal."""
+        One of the process `by` need not be expired: a process may give up its own.
+        """
+
+    async def ask(
+        self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None, published: int = 0
+    ) -> Interrupt:
+        """Ask, or find the same question of an earlier attempt, see `decision.ask`. Raises AttemptLost, RunFinal.
+
+        `published` is how many events the attempt has published so far: should it be lost, the record knows of those.
+        """
 
     async def decide(self, tenant: str, run_id: str, interrupt_id: str, decision: bytes, by: str) -> Interrupt:
         """Record the first decision, see `decision.decide` for what it raises. Repeatable."""
@@ -182,8 +220,13 @@ class RunStore(Protocol):
 class Archive(Protocol):
     """Events for the long run, in an order of their own per feed, unique by event id. Survives the projection."""
 
-    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
-        """Add (event, version) pairs in this order; events that are there already are passed over."""
+    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]], after: str | None) -> str | None:
+        """Add (event, version) pairs in this order; events that are there already are passed over.
+
+        Only while `after` is the id of the newest event (None: there is none): who read what to add before somebody
+        else added more may not put it behind that. Returns the id of the newest event then; None: nothing was written,
+        read again.
+        """
 
     async def read(self, feed: Feed, before: str | None, limit: int) -> list[tuple[Event, int]]:
         """The newest `limit` before the event of this id (None: of all), oldest first; empty if the id is unknown."""
@@ -249,8 +292,12 @@ class ProjectionStore(Protocol):
     async def drop(self, feed: Feed, epoch: int | None = None) -> None:
         """Remove the projection with its text; with an epoch, only if it is still that one."""
 
+    async def watched(self, feeds: Collection[Feed]) -> None:
+        """Note that these have viewers now; of those that end by being left alone (`retention.idles`), others are
+        passed over."""
+
     async def expire(self) -> int:
-        """Drop what outlived its time after the final fact (timelines, then snapshots); how many went."""
+        """Drop what outlived its time (`retention.Lifetimes`); how many timelines and projections went."""
 
     @property
     def retention(self) -> Retention: ...
@@ -315,3 +362,6 @@ class Signal(Protocol):
 
     def notify(self, hints: Sequence[Hint]) -> None:
         """Pass hints on, from any thread, after their commit."""
+
+    async def ring(self, feed: Feed) -> None:
+        """Have every listener of this feed look (`on_gap`), in every process; or it gets lost."""

@@ -53,6 +53,7 @@ class Settings:
     live_prefix: str = "agent"  # of every key there
     record_connections: int = 8  # of this process, at most
     live_connections: int = 32  # likewise
+    live_pipelined: bool = True  # all calls share one connection to each server there; False: the driver's own pool
     host: str = "127.0.0.1"
     port: int = 8700
 
@@ -64,12 +65,14 @@ class Settings:
     cancel_grace: float = 5.0  # for an agent to stop by itself, before it is left behind
     drain_window: float = 5.0  # over which open streams are closed
     drain_grace: float = 10.0  # for running agents to end, before they are recorded as interrupted
+    viewer_grace: float = 30.0  # for viewers of a server that is gone to return, before a disconnect policy begins
 
     keep_events: int = 1_000
     keep_age: float | None = None  # seconds; None: by count alone
     keep_bytes: int = 16 << 20  # of one timeline
     timeline_ttl: float = 3_600.0  # after the final fact
     snapshot_ttl: float = 86_400.0  # likewise
+    idle_ttl: float = 86_400.0  # of a thread or topic in the live store, after its last fact or viewer
     outbox_ttl: float = 86_400.0
     archive: ArchiveMode = "async"
 

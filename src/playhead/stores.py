@@ -43,6 +43,7 @@ async def open_embedded(settings: Settings, clock: Clock, stack: AsyncExitStack)
         retention=retention(settings),
         timeline_ttl=settings.timeline_ttl,
         snapshot_ttl=settings.snapshot_ttl,
+        idle_ttl=settings.idle_ttl,
     )
     stack.push_async_callback(live.close)
     return Ports(record, record, live, live, live.signal), lock
@@ -87,8 +88,10 @@ async def open_live(settings: Settings, clock: Clock) -> RedisLive:
             retention=retention(settings),
             timeline_ttl=settings.timeline_ttl,
             snapshot_ttl=settings.snapshot_ttl,
+            idle_ttl=settings.idle_ttl,
             prefix=settings.live_prefix,
             connections=settings.live_connections,
+            pipelined=settings.live_pipelined,
         )
     except ValueError as error:
         raise InvalidSetting(f"live cannot be used: {error}", setting="live") from None

@@ -52,9 +52,10 @@ def redis_live(kind, **how):
 
 
 RECORDS = {"memory": memory_record, "sqlite": sqlite_record, "postgres": postgres_record}
-WIDE = ("valkey", "redis7", "cluster", "redis-pool", "cluster-pool")  # further servers and ways of a kind
+# Further servers and ways of a kind.
+WIDE = ("valkey", "redis7", "cluster", "valkey_cluster", "sentinel", "redis-pool", "cluster-pool")
 LIVES = {"memory": memory_live, "sqlite": sqlite_live}
-LIVES |= {kind: redis_live(kind) for kind in ("redis", "valkey", "redis7", "cluster")}
+LIVES |= {kind: redis_live(kind) for kind in ("redis", "valkey", "redis7", "cluster", "valkey_cluster", "sentinel")}
 LIVES |= {f"{kind}-pool": redis_live(kind, pipelined=False) for kind in ("redis", "cluster")}
 SIGNALS = [name for name in LIVES if name != "sqlite"]
 PLACES = {postgres_record: "postgres_dsn"}  # the fixture that gives a backend its place, where that is not a folder
@@ -102,6 +103,10 @@ ROWS = {
     "text_is_fenced": ("R22", "S1-5"),
     "only_an_attempt_start_sets_the_token": ("S1-5",),
     "bytes_are_bounded_always": ("S1-10",),
+    "a_run_whose_last_viewer_left_is_cancelled_once": ("R61",),
+    "viewers_on_any_process_count": ("R61",),
+    "a_process_without_a_lease_took_its_viewers_along": ("R61",),
+    "a_run_that_nobody_watched_goes_on": ("R61",),
 }
 
 
@@ -202,7 +207,7 @@ async def test_signal(live, make, check):
 @pytest.mark.parametrize("make", [pytest.param(LIVES[name], id=name, marks=marks(name, "")) for name in LIVES])
 async def test_no_store_takes_a_time_to_live_that_is_none(make, tmp_path):
     for bad in (0, -1, 0.0001, math.nan, math.inf, "60", None):
-        for name in ("timeline_ttl", "snapshot_ttl"):
+        for name in ("timeline_ttl", "snapshot_ttl", "idle_ttl"):
             times = {"timeline_ttl": 60.0, "snapshot_ttl": 60.0, name: bad}
             with pytest.raises(ValueError, match="time to live"):
                 await make(FakeClock(), tmp_path, retention=Retention(), **times)

@@ -40,11 +40,13 @@ def bench(pooler, postgres_dsn):
     return make
 
 
+@pytest.mark.row("F45")
 @pytest.mark.parametrize("check", RUNS, ids=lambda check: check.name)
 async def test_run_store(bench, check):
     await check.run(bench)
 
 
+@pytest.mark.row("F45")
 @pytest.mark.parametrize("check", ARCHIVE, ids=lambda check: check.name)
 async def test_archive(bench, check):
     @asynccontextmanager
@@ -64,6 +66,7 @@ async def test_a_pooler_that_starts_anew_costs_no_call_more_than_one_try(pooler,
         assert len(await b.store.list_runs("acme")) == 2
 
 
+@pytest.mark.row("F45")
 def test_the_pooler_is_one(pooler, postgres_dsn):
     """Otherwise nothing above was tried: a session's own setting is gone, or another's is seen."""
     import psycopg

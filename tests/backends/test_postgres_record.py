@@ -447,7 +447,7 @@ async def test_everything_else_is_the_same_when_its_answer_is_lost(opened, monke
         assert len(await record.audit(TENANT, run.id)) == 1
         entry = (event.published(run.id, 1, 1, "step_done", {}, 0), 3)
         with answers_lost(monkeypatch, 1):
-            await record.append(run_feed(run.id), [entry])
+            await record.append(run_feed(run.id), [entry], None)
         assert await record.read(run_feed(run.id), None, 5) == [entry]
 
 
@@ -457,7 +457,7 @@ async def test_lapsing_waits_for_nobody(opened, postgres_dsn):
         b = RecordBench(record, record, clock)
         runs = [await running(b) for _ in range(2)]
         for run in runs:
-            await asked(b, run, deadline=clock.wall_ms() + 1_000)
+            await asked(b, run, within=1_000)
         await clock.advance(1)
         with psycopg.connect(postgres_dsn) as other:
             other.execute("SELECT 1 FROM playhead.run WHERE id = %s FOR UPDATE", (runs[0].id,))
@@ -542,7 +542,7 @@ async def test_an_archived_event_that_cannot_be_read_is_told_as_such(opened, sql
     clock = FakeClock()
     async with opened(1, clock) as (record,):
         feed = run_feed((await queued(RecordBench(record, record, clock))).id)
-        await record.append(feed, [(event.published(feed.id, 1, n, "step_done", {}, 0), n) for n in (1, 2)])
+        await record.append(feed, [(event.published(feed.id, 1, n, "step_done", {}, 0), n) for n in (1, 2)], None)
         sql("UPDATE playhead.archive SET body = '{broken' WHERE version = 1")
         found = await record.read(feed, None, 10)
         assert [one.type for one, _ in found] == [event.UNREADABLE, "step_done"]

@@ -13,13 +13,15 @@ import redis.asyncio
 from playhead.backends.redis import RedisLive
 from playhead.core import event
 from playhead.core.event import UNREADABLE, Event
-from playhead.core.ids import iso
+from playhead.core.ids import Feed, iso
 from playhead.core.retention import Retention
 from playhead.core.run import Status
 from playhead.core.snapshot import State
 from playhead.core.text import TextApplied, TextFrom
 from playhead.core.transition import Already, Applied, NeedsRebuild
 from playhead.errors import StoreFull, StoreUnavailable
+from playhead.settings import Settings
+from playhead.stores import open_live
 from playhead.testing.check import LiveBench, eventually
 from playhead.testing.clock import FakeClock
 from playhead.testing.harness.redis import Server
@@ -135,6 +137,28 @@ async def test_keys_live_for_ever_until_the_final_fact_and_then_by_the_servers_c
         await b.clock.advance(10_000)
         assert await b.store.expire() == 0
         assert await client.exists(keys(b, scribe)["ends"]) == 0
+
+
+async def test_keys_of_a_thread_have_their_time_anew_with_each_use():
+    async with bench(idle_ttl=100.0) as b, raw() as client:
+        scribe = Scribe(b.clock)
+        scribe.feed = Feed("thread", scribe.run_id)
+        held = [keys(b, scribe)[name] for name in ("state", "events")]
+
+        async def left(*shown):
+            for key in shown:
+                assert 50_000 < await client.pttl(key) <= 100_000
+                await client.persist(key)
+
+        applied(await b.store.open(scribe.opening()))
+        await left(held[0])
+        applied(await project(b, scribe, scribe.fact("message_received")))
+        await left(*held)
+        await b.store.watched([scribe.feed])
+        await left(*held)
+        await client.delete(*held)
+        await b.store.watched([scribe.feed])
+        assert await client.exists(*held) == 0
 
 
 async def test_an_opened_projection_of_an_ended_run_expires():
@@ -504,6 +528,21 @@ async def test_errors_of_the_server_say_nothing_of_passwords(server):
             await b.store.read(Scribe(b.clock).feed)
         assert "wr0ng" not in str(caught.value)
         assert "wr0ng" not in b.store._what
+
+
+@WAYS
+async def test_a_setting_says_whether_calls_share_a_connection(server, pipelined):
+    given = {"record": "postgresql://127.0.0.1/none", "live": server.url, "live_pipelined": str(pipelined)}
+    store = await open_live(Settings.load(environ={}, **given), FakeClock())
+
+    def connections():
+        return server.ask("INFO", "stats")["total_connections_received"]
+
+    before = connections()
+    await asyncio.gather(*(store.stand([Scribe(FakeClock()).feed]) for _ in range(8)))
+    made = connections() - before - 1  # one is ours that asks
+    assert (made == 1) is pipelined
+    await store.close()
 
 
 # From several loops.

@@ -64,11 +64,11 @@ async def types(record: SqliteRecord, run: Run) -> list[str]:
 async def test_everything_is_there_after_opening_again(path, clock):
     async with opened(path, clock) as record:
         run = await running(record, clock, policy=Policy(True, 7, 1.5), labels={"a": "b\x00"}, scope="s", dedupe="k")
-        question = Question("ship", "approval", b'{"title":"Ship?"}', clock.wall_ms() + 60_000)
+        question = Question("ship", "approval", b'{"title":"Ship?"}', 60_000)
         one = await record.ask(run.id, 1, question, "0190163d-8694-739b-aea5-966c26f8ad91", b'{"title":"T"}')
         await record.decide("acme", run.id, one.id, b'{"approved":true}', "ann")
         await record.note("acme", run.id, 1, "tool_called", "agent", b'{"x":1}')
-        await record.append(run_feed(run.id), [(event.published(run.id, 1, 1, "step_done", {}, 0), 3)])
+        await record.append(run_feed(run.id), [(event.published(run.id, 1, 1, "step_done", {}, 0), 3)], None)
         await record.finish(run.id, 1, Outcome(Status.FAILED, failure=Failure("boom", "It broke."), partial=b"[1]"))
         feed = run_feed(run.id)
         before = (
@@ -221,11 +221,13 @@ async def test_a_second_process_may_read_while_the_first_writes(path, clock):
 
 async def test_erasing_leaves_no_row(path, clock):
     async with opened(path, clock) as record:
-        run = await running(record, clock, labels={"a": "b"}, scope="s", dedupe="k")
+        watched = Policy(cancel_after=5.0)
+        run = await running(record, clock, labels={"a": "b"}, scope="s", dedupe="k", policy=watched)
+        await record.watch("p2", [run.id])
         asked = Question("ship", "approval", b"{}", None)
         await record.ask(run.id, 1, asked, "0190163d-8694-739b-aea5-966c26f8ad91", b"{}")
         await record.note("acme", run.id, 1, "tool_called", "agent", b"{}")
-        await record.append(run_feed(run.id), [(event.published(run.id, 1, 1, "step_done", {}, 0), 3)])
+        await record.append(run_feed(run.id), [(event.published(run.id, 1, 1, "step_done", {}, 0), 3)], None)
         await record.finish(run.id, 1, DONE)
         await record.leave("p1")
 
@@ -306,9 +308,10 @@ from playhead.testing.clock import FakeClock
 async def main():
     record = await SqliteRecord.open(pathlib.Path(sys.argv[1]), clock=FakeClock())
     async def one(run_id):
+        newest = None
         for n in range(1, 101):
             entry = event.published(run_id, 1, n, "step_done", {"n": n}, 0)
-            await record.append(run_feed(run_id), [(entry, n)])
+            newest = await record.append(run_feed(run_id), [(entry, n)], newest)
             await record.note("acme", run_id, None, "step", "agent", b"{}")
     await asyncio.gather(*map(one, sys.argv[2:]))
     await record.close()

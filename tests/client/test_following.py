@@ -345,6 +345,23 @@ async def test_a_question_is_shown_at_once_and_then_whole() -> None:
     assert payloads == [{"title": "Go?"}, {"title": "Go?", "why": "it costs"}]
 
 
+async def test_what_was_asked_while_a_screen_began_degraded_is_shown_when_the_hot_view_is_back() -> None:
+    """The question is on no timeline: that one was rebuilt after it was asked."""
+    whole = {"id": "q1", "kind": "approval", "payload": {"title": "Go?"}}
+    never = asyncio.Event()
+    first = screen(cursor=None, degraded="store_unavailable")
+    stream = [HEAD + state(0, degraded="store_unavailable") + state(7, "waiting") + event(7), never]
+    async with playing(answer(first), stream, answer(screen(7, "running", interrupts=[whole]))) as script:
+        views = Client(script.url, clock=StillClock()).follow(RUN)
+        while not (view := await anext(views)).interrupts:
+            pass
+        await views.close()
+        never.set()
+    assert view.degraded is None
+    assert [one["id"] for one in view.interrupts] == ["q1"]
+    assert [event["id"] for event in view.events] == [f"e{n}" for n in range(1, 8)]
+
+
 async def test_a_question_that_cannot_be_read_whole_is_asked_for_again_but_not_at_once() -> None:
     asked = {"interrupt_id": "q1", "kind": "approval", "key": "k", "title": "Go?", "deadline": None}
     away = refusal(503, "not_ready")

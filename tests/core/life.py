@@ -61,11 +61,11 @@ class Record:
     def lose(self):
         self.apply(lifecycle.lose(self.run, self.asked(), self.at, b'"half"'))
 
-    def ask(self, key="q", token=None, deadline=None):
+    def ask(self, key="q", token=None, within=None, published=0):
         self.n += 1
         token = self.run.token if token is None else token
-        question = Question(key, "approval", b"{}", deadline)
-        change, one = decision.ask(self.run, token, question, self.asked(), f"i{self.n}", None, self.at)
+        question = Question(key, "approval", b"{}", within)
+        change, one = decision.ask(self.run, token, question, self.asked(), f"i{self.n}", None, self.at, published)
         self.apply(change)
         return one
 

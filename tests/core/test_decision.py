@@ -28,7 +28,7 @@ DEADLINE = 5_000
 def waiting(policy=ONE_TRY, deadline=DEADLINE):
     record = Record(policy)
     record.start()
-    record.ask(deadline=None if deadline is None else record.at + deadline)
+    record.ask(within=deadline)
     return record
 
 
@@ -128,7 +128,7 @@ def test_a_question_asked_after_the_cancel_takes_no_answer():
     record = Record()
     record.start()
     record.cancel()
-    record.ask(deadline=record.at + DEADLINE)
+    record.ask(within=DEADLINE)
     with pytest.raises(ApprovalCancelled):
         record.decide()
     record.finish()
@@ -160,7 +160,7 @@ def test_the_run_waits_for_its_last_question(order):
 def test_asking_again_in_the_same_attempt_is_one_question():
     record = waiting()
     facts = len(record.facts)
-    again = record.ask(deadline=record.at + DEADLINE)
+    again = record.ask(within=DEADLINE)
     assert (again.id, len(record.facts)) == ("i1", facts)
 
 
@@ -219,13 +219,13 @@ def test_a_digest_binds_the_kind_and_the_content():
 
 def test_questions_that_lapse_together_leave_nothing_to_wait_for():
     record = waiting()
-    record.ask("other", deadline=record.at + DEADLINE)
-    record.ask("later", deadline=record.at + 2 * DEADLINE)
+    record.ask("other", within=DEADLINE)
+    record.ask("later", within=2 * DEADLINE)
     record.at += DEADLINE
     record.lapse()
     assert (record.run.status, record.types[-2:]) == (Status.WAITING, [event.APPROVAL_EXPIRED] * 2)
     assert [fact.status for fact in record.facts[-2:]] == [Status.WAITING] * 2
-    record.ask("last", deadline=record.at + DEADLINE)
+    record.ask("last", within=DEADLINE)
     record.at += DEADLINE
     record.lapse()
     assert record.run.status is Status.RUNNING

@@ -109,3 +109,21 @@ def test_a_placeholder_says_what_its_id_says(name, attempt):
     assert told["occurred_at"] == iso(int(RUN.replace("-", "")[:12], 16))
     elsewhere = json.loads(event.readable(run_feed("x"), Event(name, "no type", b"")).body)
     assert (elsewhere["occurred_at"], elsewhere["payload"]) == (iso(0), {"type": None})
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("run_failed", b'{"payload":{"published":{"attempt":2,"events":7}}}', (2, 7)),
+        ("attempt_started", b'{"payload":{"published":{"attempt":2,"events":7}}}', (2, 7)),
+        ("step_done", b'{"payload":{"published":{"attempt":2,"events":7}}}', None),  # an agent may say anything
+        ("run_started", b'{"payload":{"published":{"attempt":2,"events":7}}}', None),
+        ("run_failed", b'{"payload":{"code":"x"}}', None),
+        ("run_failed", b'{"payload":{"published":{"attempt":"2","events":7}}}', None),
+        ("run_failed", b'{"payload":[]}', None),
+        ("run_failed", b"{}", None),
+        ("run_failed", b"broken", None),
+    ],
+)
+def test_what_a_fact_says_of_the_events_before_it_is_read_back(name, body, said):
+    assert event.published_before(Event("e", name, body)) == said

@@ -22,7 +22,7 @@ ACTS = {
     "release": lambda record, _: record.finish(Status.INTERRUPTED, released=True),
     "cancel": lambda record, i: record.cancel(f"u{i}"),
     "lose": lambda record, _: record.lose(),
-    "ask": lambda record, i: record.ask(f"q{i % 3}", deadline=record.at + 5_000 if i % 2 else None),
+    "ask": lambda record, i: record.ask(f"q{i % 3}", within=5_000 if i % 2 else None),
     "ask stale": lambda record, i: record.ask(f"q{i % 3}", token=record.run.token - 1),
     "yes": lambda record, i: record.interrupts and record.decide(b"true", i % len(record.interrupts)),
     "no": lambda record, i: record.interrupts and record.decide(b"false", i % len(record.interrupts)),
@@ -130,15 +130,13 @@ def test_an_end_says_what_became_of_the_run_and_its_final_fact_can_be_made_again
     told = status in (Status.FAILED, Status.INTERRUPTED)
     assert run.failure == (Failure("code", "words") if told else None)
     last = record.facts[-1]
-    assert (
-        dict(last.payload)
-        == {
-            Status.SUCCEEDED: {"result_bytes": 1},
-            Status.FAILED: {"code": "code", "message": "words"},
-            Status.INTERRUPTED: {"code": "code", "message": "words"},
-            Status.CANCELLED: {"by": "ann", "reason": None, "requested_at": iso(record.at - 7)},
-        }[status]
-    )
+    words: dict[Status, dict[str, object]] = {
+        Status.SUCCEEDED: {"result_bytes": 1},
+        Status.FAILED: {"code": "code", "message": "words"},
+        Status.INTERRUPTED: {"code": "code", "message": "words"},
+        Status.CANCELLED: {"by": "ann", "reason": None, "requested_at": iso(record.at - 7)},
+    }
+    assert dict(last.payload) == {**words[status], "published": None}
     assert (last.status, last.token, last.state) == (status, 1, b'{"title":"t"}')
     feed = run_feed(run.id)
     made = event.numbered(last, feed, run.rev, started_at=run.started_at, at=record.at)
@@ -219,6 +217,60 @@ def test_what_an_attempt_could_not_show_goes_with_the_next_fact_once():
         (event.RUN_SUCCEEDED, ()),
     ]
     assert not record.run.lacking
+
+
+def said(fact):
+    """What a fact says of the events before it."""
+    return fact.payload.get("published")
+
+
+def test_the_fact_behind_an_attempt_says_how_many_events_it_published():
+    record = Record(Policy(resumable=True, max_attempts=9))
+    record.start()
+    record.finish(Status.INTERRUPTED, released=True, published=7)
+    record.start()
+    assert said(record.facts[-1]) == {"attempt": 1, "events": 7}
+    assert record.run.published == 0  # the next one begins anew
+    record.ask("a", published=2)
+    record.ask("b", published=4)
+    record.ask("a", published=3)  # told late
+    record.lose()  # and cannot say any more how many came behind its question
+    record.at += 60_000
+    record.start()
+    assert said(record.facts[-1]) == {"attempt": 2, "events": 4}
+    record.lose()
+    record.at += 600_000
+    record.start()
+    assert said(record.facts[-1]) is None  # nothing is known of the one that was lost
+    record.ask("c", published=5)
+    record.finish(published=6)
+    told = [said(fact) for fact in record.facts if said(fact)]
+    assert told == [{"attempt": 1, "events": 7}, {"attempt": 2, "events": 4}, {"attempt": 4, "events": 6}]
+    assert said(record.facts[-1]) == told[-1]
+
+
+@pytest.mark.parametrize("status", [one for one in Status if one.final])
+def test_every_end_says_how_many_events_were_published_also_when_it_is_made_again(status):
+    record = Record(Policy(resumable=True))
+    record.start()
+    if status is Status.CANCELLED:
+        record.finish(Status.INTERRUPTED, released=True, published=3)
+        record.cancel()
+    else:
+        record.finish(status, published=3)
+    fact = event.numbered(record.facts[-1], run_feed("r"), record.run.rev, started_at=1_000_000, at=record.at)
+    assert event.published_before(fact.event) == (1, 3)
+    assert lifecycle.final_fact(record.run, run_feed("r")).event == fact.event
+
+
+def test_a_number_of_events_is_a_whole_number():
+    for wrong in (-1, 1.0, True, "3", 2**53):
+        record = Record()
+        record.start()
+        with pytest.raises(ValueError, match="not a whole number"):
+            record.finish(published=wrong)
+        with pytest.raises(ValueError, match="not a whole number"):
+            record.ask(published=wrong)
 
 
 def test_an_attempt_ends_once_and_by_its_own_reason():

@@ -15,8 +15,8 @@ RUN = replace(Record().run, epoch=50, rev=5)
 OVER = replace(RUN, status=Status.FAILED)
 
 
-def marks(epoch=50, rev=5):
-    return Marks(epoch, rev, 0, False, 3, "0" * 12)
+def marks(epoch=50, rev=5, final=False):
+    return Marks(epoch, rev, 0, final, 3, "0" * 12)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,19 @@ def marks(epoch=50, rev=5):
         (marks(rev=2), 3, Repair.PROJECT, Repair.PROJECT),
         (marks(rev=2), 4, Repair.REBUILD, Repair.DROP),
         (marks(epoch=49, rev=4), 1, Repair.REBUILD, Repair.DROP),
+        (marks(final=True), None, Repair.REBUILD, Repair.NONE),  # the end that it shows was lost, and others counted on
+        (marks(rev=4, final=True), 1, Repair.REBUILD, Repair.DROP),
     ],
 )
 def test_what_is_needed(standing, oldest, going, over):
     assert repair.needed(RUN, standing, oldest) is going
     assert repair.needed(OVER, standing, oldest) is over
+
+
+def test_another_end_than_the_one_that_is_shown_counts():
+    assert repair.needed(OVER, marks(final=True), shown=Status.FAILED) is Repair.NONE
+    assert repair.needed(OVER, marks(final=True), shown=Status.SUCCEEDED) is Repair.DROP
+    assert repair.needed(OVER, marks(rev=4), shown=Status.RUNNING) is Repair.PROJECT
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from playhead.core.retention import Retention, lifetime_ms, new_floor
+from playhead.core.ids import Feed
+from playhead.core.retention import Lifetimes, Retention, lifetime_ms, new_floor
 from playhead.core.transition import Marks
 
 small = st.integers(0, 60)
@@ -72,3 +73,12 @@ def test_a_time_to_live_is_some_time(seconds):
     with pytest.raises(ValueError, match="time to live"):
         lifetime_ms(seconds)
     assert [lifetime_ms(good) for good in (0.001, 1, 3_600.0)] == [1, 1_000, 3_600_000]
+
+
+def test_a_run_ends_by_its_final_fact_and_all_else_by_being_left_alone():
+    times, run = Lifetimes.of(1, 2, 3), Feed("run", "r")
+    assert times.ends(run, None, 100) == (None, None)
+    assert times.ends(run, 500, 9_000) == (1_500, 2_500)
+    for other in (Feed("thread", "t"), Feed("topic", "acme/inbox")):
+        assert times.ends(other, None, 100) == (None, 3_100)
+        assert times.ends(other, 500, 9_000) == (None, 12_000)

@@ -13,10 +13,10 @@ import playhead
 from playhead.core.run import Run
 from playhead.gateway import Principal
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.stage import STORES, Gates, Stage, stage
 from tests.support.wire import Stream
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 
 def talking(gates: Gates) -> Sequence[playhead.Agent]:
@@ -79,6 +79,7 @@ async def test_the_screen_is_whole_and_access_comes_first(backend: str, tmp_path
         live.read, live.stand = read, stand
 
 
+@pytest.mark.store
 @pytest.mark.row("R29", "M-reload", "M-join-race")
 async def test_a_reload_at_any_moment_shows_all_of_it_once(backend: str, tmp_path: Path) -> None:
     """Snapshot, history up to the cursor, then what follows it: while the run goes on between these reads."""
@@ -117,6 +118,7 @@ async def test_a_reload_at_any_moment_shows_all_of_it_once(backend: str, tmp_pat
                 assert text.startswith(shown["text"][0]["text"])
 
 
+@pytest.mark.store
 @pytest.mark.row("M-event-before-state", "R21", "R25")
 async def test_whoever_hears_of_an_event_reads_the_state_that_it_led_to(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:

@@ -17,10 +17,10 @@ from playhead.core.ids import run_feed
 from playhead.runtime.clock import SystemClock
 from tests.support import behind
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.stage import STORES, Gates, Stage, stage
 from tests.support.wire import Frame
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 ENVELOPE = {
     "version", "id", "type", "run_id", "thread_id", "attempt", "occurred_at", "schema_version", "payload",
@@ -162,6 +162,7 @@ async def test_the_snapshot_is_one_small_entry_however_long_the_run(backend: str
         assert stream.types == ["run_succeeded"]
 
 
+@pytest.mark.store
 @pytest.mark.row("R3", "R4", "S1-10")
 async def test_a_timeline_only_grows_within_its_bound_and_the_archive_keeps_all(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting, settings={"keep_events": 20}) as s:
@@ -249,6 +250,7 @@ async def test_every_event_is_whole_and_the_same_wherever_it_is_read(backend: st
         assert await every_event(s, run_id, 2) == stream.events
 
 
+@pytest.mark.store
 @pytest.mark.row("S1-2", "R21", "R4")
 async def test_snapshot_and_timeline_always_end_at_the_same_place(backend: str, tmp_path: Path) -> None:
     """Read while it is written to, in one act: the snapshot is the one that its last event led to."""

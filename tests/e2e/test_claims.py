@@ -190,7 +190,7 @@ async def test_what_was_not_heard_is_told_after_a_restart(backend: str, tmp_path
     assert heard == [run_id]
 
 
-@pytest.mark.row("M-unwatched-run", "M-suspended-tab")
+@pytest.mark.row("M-unwatched-run", "M-suspended-tab", "R61")
 @pytest.mark.parametrize(("policy", "ends"), [("continue", "running"), ("cancel", "cancelled"), (0.2, "cancelled")])
 async def test_the_disconnect_policy_and_nothing_else_ends_a_run(
     backend: str, tmp_path: Path, policy: Any, ends: str

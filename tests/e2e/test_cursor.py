@@ -12,11 +12,11 @@ from playhead.runtime.clock import SystemClock
 from tests.support import behind
 from tests.support.agents import counting
 from tests.support.reducer import Screen
-from tests.support.stage import BACKENDS, Stage, stage
+from tests.support.stage import STORES, Stage, stage
 from tests.support.viewer import Viewer
 from tests.support.wire import Stream
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 KEPT = 10  # events of the window
 TRIMMED = {"keep_events": KEPT, "sweep": 0.2}
@@ -55,6 +55,7 @@ async def follow(s: Stage, run_id: str, cursor: str | None) -> Stream:
     return stream
 
 
+@pytest.mark.store
 @pytest.mark.row("T-1", "R32")
 async def test_the_start_of_a_timeline_is_a_good_cursor(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:
@@ -71,6 +72,7 @@ async def test_the_start_of_a_timeline_is_a_good_cursor(backend: str, tmp_path: 
             assert [e["payload"]["i"] for e in stream.events if e["type"] == "counted"] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.store
 @pytest.mark.row("T-2", "T-3", "T-4", "R31", "R32", "R33", "S1-7", "S1-9")
 async def test_every_cursor_continues_exactly_or_is_refused(backend: str, tmp_path: Path) -> None:
     """From the newest removed event on every cursor gives all that follows it; every earlier one is `expired`."""
@@ -106,6 +108,7 @@ async def test_every_cursor_continues_exactly_or_is_refused(backend: str, tmp_pa
                 assert ids(got) == ids(stream)[position:]
 
 
+@pytest.mark.store
 @pytest.mark.row("T-5", "R32")
 @pytest.mark.parametrize("how", ["gone", "emptied"])
 async def test_a_timeline_that_lost_what_follows_is_not_taken_for_a_quiet_one(
@@ -124,6 +127,7 @@ async def test_a_timeline_that_lost_what_follows_is_not_taken_for_a_quiet_one(
         assert got.named("resync_required")[0]["reason"] in ("epoch", "expired")
 
 
+@pytest.mark.store
 @pytest.mark.row("T-6", "R32")
 async def test_a_hole_in_the_middle_is_never_passed_in_silence(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting, settings={"sweep": 60.0}) as s:
@@ -138,6 +142,7 @@ async def test_a_hole_in_the_middle_is_never_passed_in_silence(backend: str, tmp
         assert len(got.events) <= 4  # positions 5 to 8, and not one from behind the hole
 
 
+@pytest.mark.store
 @pytest.mark.row("T-7", "R33", "R34", "M-bad-cursor", "M-foreign-cursor")
 async def test_each_bad_cursor_is_told_its_reason(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting, settings={"sweep": 60.0}) as s:
@@ -172,7 +177,8 @@ async def test_each_bad_cursor_is_told_its_reason(backend: str, tmp_path: Path) 
             await one.close()
 
 
-@pytest.mark.row("T-8", "R30", "R32")
+@pytest.mark.store
+@pytest.mark.row("T-8", "F34", "R30", "R32")
 async def test_a_connected_reader_that_is_overtaken_is_told_so(backend: str, tmp_path: Path) -> None:
     """While its wake-ups are lost, what it lacks is trimmed away: it gets a reason, and not what comes after."""
     settings = {"archive": "off", "keep_bytes": 6_000, "sweep": 0.2}
@@ -189,6 +195,8 @@ async def test_a_connected_reader_that_is_overtaken_is_told_so(backend: str, tmp
         assert [one["reason"] for one in stream.named("resync_required")] == ["expired"]
         assert stream.types == ["run_queued", "run_started", "attempt_started", "counted"]
         assert (await s.client.bootstrap(run_id))["timeline"]["complete"] is False
+        told = (await s.client.get("/metrics")).body.decode()
+        assert 'playhead_hub_total{kind="expired"} 1.0' in told
 
 
 @pytest.mark.row("M-cursor-expired", "M-bad-cursor", "M-foreign-cursor", "R29", "S1-9")
@@ -255,6 +263,7 @@ async def test_no_state_goes_back_after_a_resync_within_the_stream(backend: str,
         await stream.close()
 
 
+@pytest.mark.store
 @pytest.mark.row("R30")
 async def test_a_replay_that_is_cut_anywhere_goes_on_where_it_was(backend: str, tmp_path: Path) -> None:
     """A reader with a small buffer is cut off again and again; by its last whole frame it gets all, once, in order."""

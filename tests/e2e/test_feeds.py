@@ -21,11 +21,11 @@ from playhead.core.run import Run
 from playhead.gateway.auth import Principal
 from tests.support.feeds import Taken, follow, query, taken
 from tests.support.reducer import Screen
-from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.stage import STORES, Gates, Stage, stage
 from tests.support.wire import Client, Stream
 
 pytestmark = pytest.mark.anyio
-each_backend = pytest.mark.parametrize("backend", BACKENDS)
+each_backend = pytest.mark.parametrize("backend", STORES)
 
 OURS = {"accept": "text/event-stream; client=playhead"}
 NEVER = "01890abc-0000-7000-8000-00000000000f"
@@ -111,8 +111,9 @@ async def closed(stream: Stream) -> Stream:
 # Each is followed as on a stream of its own.
 
 
+@pytest.mark.store
 @each_backend
-@pytest.mark.row("BR-01", "A28")
+@pytest.mark.row("BR-01", "A28", "R43")
 async def test_runs_are_followed_together_from_wherever_each_is(backend: str, tmp_path: Path) -> None:
     async with office(backend, tmp_path) as (s, desk):
         one, other = await desk.start(s.client)
@@ -281,6 +282,7 @@ async def test_behind_a_middleware_it_is_the_same(backend: str, tmp_path: Path) 
 # What happens to one does not touch the others.
 
 
+@pytest.mark.store
 @each_backend
 async def test_one_run_s_lost_view_is_told_of_and_the_other_goes_on(backend: str, tmp_path: Path) -> None:
     async with office(backend, tmp_path) as (s, desk):
@@ -531,6 +533,7 @@ async def test_a_slow_reader_is_cut_off_alone_and_comes_back_for_the_rest(backen
 
 
 @each_backend
+@pytest.mark.row("R43")
 async def test_32_runs_fit_and_33_are_refused(backend: str, tmp_path: Path) -> None:
     async with office(backend, tmp_path) as (s, desk):
         runs = [await s.client.start("worker") for _ in range(MAX_FEEDS)]
@@ -553,8 +556,9 @@ async def test_32_runs_fit_and_33_are_refused(backend: str, tmp_path: Path) -> N
         async with stream_of(s.client, beside) as again:
             await reach(again, {runs[9]: 2})
             assert [event for run_id in runs for event in taken(again).events(run_id)] == [f"{runs[9]}:1:2"]
-        answer = await s.client.get(query([*runs, NEVER]))
-        assert (answer.status, answer.json()["details"]["fields"]) == (400, ["run"])
+        for asked, fields in ((query([*runs, NEVER]), ["run"]), (f"{query(runs[:1])}&news=all", ["news"])):
+            answer = await s.client.get(asked)
+            assert (answer.status, answer.json()["details"]["fields"]) == (400, fields)
 
 
 @each_backend

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import playhead
-from tests.support.stage import BACKENDS, Gates, Stage, stage, visible
+from tests.e2e.test_outage import lag
+from tests.support.stage import STORES, Gates, Outage, Stage, stage, visible
 from tests.support.wire import Stream
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 
 def working(gates: Gates) -> Sequence[playhead.Agent]:
@@ -51,6 +52,7 @@ async def after_flush(s: Stage, run_id: str, stream: Stream) -> Stream:
     return again
 
 
+@pytest.mark.store
 @pytest.mark.row("H-flush", "R6", "A16", "A21", "A35", "A36", "R38", "M-torn-write")
 async def test_a_lost_live_store_changes_nothing_that_a_viewer_sees(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, working) as s:
@@ -87,6 +89,7 @@ async def test_a_lost_live_store_changes_nothing_that_a_viewer_sees(backend: str
         assert len({event["id"] for event in shown["events"]}) == len(types)
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-08", "R38", "R39", "A32", "M-projection-expired", "M-reconnect-after-end")
 async def test_a_run_that_is_over_and_has_no_timeline_answers_from_the_record(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, working) as s:
@@ -135,3 +138,76 @@ async def test_no_event_is_shown_before_the_state_it_led_to(backend: str, tmp_pa
                 elif frame.event == "message" and frame.data["type"] == "step_taken":
                     assert progress >= frame.data["payload"]["i"]
             assert status == "waiting"
+
+
+def telling(gates: Gates) -> Sequence[playhead.Agent]:
+    @playhead.agent
+    async def teller(run: playhead.RunContext, name: str) -> str:
+        for i in range(6):
+            if i == 3:
+                await gates.wait(f"{name}-half")
+            await run.event("told", {"i": i}, done=i)
+        await gates.wait(f"{name}-told")
+        return "done"
+
+    return [teller]
+
+
+@pytest.mark.store
+@pytest.mark.row("A19", "R38")
+async def test_the_newest_events_that_were_lost_with_the_live_store_are_known_to_lack(
+    backend: str, tmp_path: Path
+) -> None:
+    """Nothing that is left follows what is gone: the record alone knows how much there was."""
+    async with stage(backend, tmp_path, telling) as s:
+        lag(s)
+        for name in ("archived", "after its end", "before its end"):
+            run_id = await s.client.start("teller", {"name": name})
+            await s.gates.reached(f"{name}-half")
+            await s.archived(run_id)
+            s.gates.open(f"{name}-half")
+            await s.gates.reached(f"{name}-told")
+            if name == "before its end":
+                await s.flush()
+            s.gates.open(f"{name}-told")
+            assert (await s.client.ended(run_id))["status"] == "succeeded"
+            if name == "archived":
+                await s.archived(run_id)
+            if name == "after its end":
+                await s.engine.projector.bring(run_id)
+            for _ in range(2):
+                await s.flush()
+                shown = await s.client.bootstrap(run_id)
+                assert shown["run"]["result"] == "done"
+                assert shown["events"][-1]["type"] == "run_succeeded"
+                told = [event["payload"]["i"] for event in shown["events"] if event["type"] == "told"]
+                assert told == list(range(6 if name == "archived" else 3))
+                few = await s.client.bootstrap(run_id, 1)
+                newest = (await s.client.get(f"/runs/{run_id}/events?limit=5")).json()
+                said = {one["timeline"]["complete"] for one in (shown, few, newest)}
+                assert said == {name == "archived"}, name
+                await s.archived(run_id)
+
+
+async def test_an_end_that_only_the_record_can_tell_has_no_cursor_on_an_open_stream(
+    backend: str, tmp_path: Path
+) -> None:
+    async with stage(backend, tmp_path, telling) as s:
+        outage = Outage(s, reads=True)
+        run_id = await s.client.start("teller", {"name": "one"})
+        s.gates.open("one-half")
+        async with s.client.stream(run_id) as stream:
+            await s.gates.reached("one-told")
+            await stream.until(lambda one: len(one.events) == 9)
+            outage.on = True
+            s.gates.open("one-told")
+            assert (await s.client.ended(run_id))["status"] == "succeeded"
+            await s.flush()
+            outage.on = False
+            await stream.end()
+            assert stream.named("resync_required") == []
+            assert stream.types[-2:] == ["told", "run_succeeded"]
+            cursors = [frame.id for frame in stream.frames if frame.event == "message"]
+            assert cursors[-1] is None
+            assert None not in cursors[:-1]
+            assert stream.frames[-1].id == "end"

@@ -11,9 +11,9 @@ import pytest
 
 import playhead
 from playhead.core.ids import run_feed
-from tests.support.stage import BACKENDS, Gates, Outage, Stage, stage
+from tests.support.stage import STORES, Gates, Outage, Stage, stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 FINALS = {"run_succeeded", "run_failed", "run_cancelled", "run_interrupted"}
 
@@ -56,6 +56,7 @@ def told(events: list[dict[str, Any]]) -> list[int]:
     return [event["payload"]["i"] for event in events if event["type"] == "told"]
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-15", "R6", "R24")
 @pytest.mark.parametrize("reads", [True, False], ids=["all", "writes"])
 async def test_a_run_that_ended_while_the_store_was_away_is_shown_whole_to_those_who_watched(
@@ -178,9 +179,10 @@ async def test_nothing_comes_to_the_archive_of_an_erased_run(backend: str, tmp_p
         archive, append = s.engine.ports.archive, s.engine.ports.archive.append
         held = asyncio.Event()
 
-        async def slow(*args: Any) -> None:
+        async def slow(*args: Any) -> str | None:
             await held.wait()
-            await append(*args)
+            newest: str | None = await append(*args)
+            return newest
 
         archive.append = slow
         archiving = asyncio.create_task(s.engine.archiver.run(run_id))

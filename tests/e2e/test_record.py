@@ -200,7 +200,10 @@ async def test_a_whole_result_is_in_the_record_and_its_event_only_points_there(b
         run_id = await s.client.start("writer")
         async with s.client.stream(run_id) as stream:
             await stream.end()
-        assert stream.events[-1]["payload"] == {"result_bytes": len(text) + len('{"report":""}')}
+        assert stream.events[-1]["payload"] == {
+            "result_bytes": len(text) + len('{"report":""}'),
+            "published": None,
+        }
         assert len(stream.raw) < 10_000
         assert (await s.client.run(run_id))["result"] == {"report": text}
 

@@ -21,9 +21,9 @@ from playhead.core.text import TextApplied, TextWrite
 from playhead.core.transition import Applied, Guard, Publish, Reply, Stale
 from playhead.errors import AttemptLost, PlayheadError, RunFinal, StoreUnavailable
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.stage import STORES, Gates, Stage, stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 FINALS = {"run_succeeded", "run_failed", "run_cancelled", "run_interrupted"}
 
@@ -110,6 +110,7 @@ async def free_now(s: Stage, run_id: str) -> bool:
     return True
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-35", "A8", "A10", "A37", "R22", "S1-5")
 async def test_a_stale_attempt_writes_nothing_anywhere(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, holding) as s:

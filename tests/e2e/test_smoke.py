@@ -3,12 +3,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, stage
+from tests.support.stage import STORES, stage
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.store
+@pytest.mark.parametrize("backend", STORES)
 async def test_a_run_is_followed_to_its_end(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:
         run_id = await s.client.start("count", {"n": 3, "stops": [2]})

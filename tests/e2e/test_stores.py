@@ -20,9 +20,9 @@ from playhead.runtime.heartbeat import Heartbeat
 from tests.e2e.test_recovery import holding, two_attempts
 from tests.support import behind
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, Gates, stage, visible
+from tests.support.stage import STORES, Gates, stage, visible
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 FINALS = {"run_succeeded", "run_failed", "run_cancelled", "run_interrupted"}
 
@@ -38,6 +38,7 @@ async def eventually(look: Any, wait: float = 15.0) -> Any:
 # A live store that is lost, or went back.
 
 
+@pytest.mark.store
 @pytest.mark.row("A8", "A10", "BR-35")
 async def test_a_lost_token_lets_no_stale_attempt_in(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, holding) as s:
@@ -78,6 +79,7 @@ def working(gates: Gates) -> Sequence[playhead.Agent]:
     return [worker]
 
 
+@pytest.mark.store
 @pytest.mark.row("H-flush", "A5")
 @pytest.mark.parametrize("when", ["moved", "asked", "last", "over"])
 async def test_a_live_store_that_went_back_is_brought_to_the_truth_under_its_viewers(

@@ -24,10 +24,10 @@ from playhead.gateway.openapi import describe
 from playhead.runtime.clock import SystemClock
 from tests.support import behind
 from tests.support.agents import counting
-from tests.support.stage import BACKENDS, Gates, Stage, stage
+from tests.support.stage import STORES, Gates, Stage, stage
 from tests.support.wire import Stream
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 
 class Frozen(SystemClock):
@@ -77,6 +77,7 @@ def blocks(stream: Stream) -> dict[str, bytes]:
 # Where a reader goes on.
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-01", "A28")
 async def test_a_reconnect_gets_what_it_lacks_and_then_what_comes(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:
@@ -100,6 +101,7 @@ async def test_a_reconnect_gets_what_it_lacks_and_then_what_comes(backend: str, 
             assert b"event: counted" not in again.raw
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-02", "A1", "A3", "A17", "A20")
 async def test_a_trimmed_cursor_is_told_so_and_the_borders_are_exact(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting, settings={"keep_events": 10}) as s:
@@ -135,6 +137,7 @@ async def test_a_trimmed_cursor_is_told_so_and_the_borders_are_exact(backend: st
         assert stream.types == ["run_succeeded"]
 
 
+@pytest.mark.store
 @pytest.mark.row("A19", "A20")
 async def test_a_hole_in_the_history_is_admitted(backend: str, tmp_path: Path) -> None:
     few = {"keep_events": 10, "keep_bytes": 6_000, "archive": "off"}
@@ -240,6 +243,7 @@ async def test_quick_writes_of_one_instant_are_all_accepted(backend: str, tmp_pa
 # Nothing falls between.
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-05", "A21")
 async def test_an_event_between_the_screen_and_the_stream_is_not_lost(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:
@@ -282,6 +286,7 @@ async def test_an_event_between_the_screen_and_the_stream_is_not_lost(backend: s
         live.read = read
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-05", "A6")
 async def test_whoever_joins_at_any_moment_misses_nothing(backend: str, tmp_path: Path) -> None:
     """Two hundred readers, from any place, with the store's answers held up at random, while events come."""
@@ -338,6 +343,7 @@ async def test_whoever_joins_at_any_moment_misses_nothing(backend: str, tmp_path
         await whole.close()
 
 
+@pytest.mark.store
 @pytest.mark.row("A4", "A16")
 async def test_an_event_deleted_from_the_middle_is_not_passed_over(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:
@@ -630,6 +636,7 @@ async def test_behind_a_compressing_middleware_events_come_one_by_one(backend: s
 # What a stream shows.
 
 
+@pytest.mark.store
 @pytest.mark.row("A34", "A41")
 async def test_a_change_of_state_alone_reaches_viewers_and_is_dated_by_the_server(backend: str, tmp_path: Path) -> None:
     def agents(gates: Gates) -> Sequence[playhead.Agent]:

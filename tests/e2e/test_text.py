@@ -14,9 +14,9 @@ import pytest
 import playhead
 from playhead.core.ids import run_feed
 from playhead.errors import InvalidState
-from tests.support.stage import BACKENDS, Gates, stage
+from tests.support.stage import STORES, Gates, stage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", BACKENDS)]
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("backend", STORES)]
 
 SEPARATORS = "a\u2028b\u2029c\u0085d\u000be\u000cf\u001cg"
 PIECES = [
@@ -75,6 +75,7 @@ def talking(gates: Gates) -> Sequence[playhead.Agent]:
     return [tokens, verbatim, halves, chatty]
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-12", "M-reload", "M-join-race", "R11")
 async def test_joining_at_any_token_gives_the_whole_text(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, talking) as s:
@@ -96,6 +97,7 @@ async def test_joining_at_any_token_gives_the_whole_text(backend: str, tmp_path:
             await stream.close()
 
 
+@pytest.mark.store
 @pytest.mark.row("BR-56", "BR-58", "BR-60", "BR-57", "A27")
 async def test_every_character_arrives(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, talking) as s:

@@ -69,8 +69,8 @@ class StubEngine:
     def begin(self, run: Run) -> Run:
         return self._apply(lifecycle.start(self.rows[run.id], "p", NOW))
 
-    def ask(self, run: Run, deadline: int | None = None) -> Interrupt:
-        question = Question("k", "approval", b'{"title":"Go?"}', deadline)
+    def ask(self, run: Run, within: int | None = None) -> Interrupt:
+        question = Question("k", "approval", b'{"title":"Go?"}', within)
         row = self.rows[run.id]
         change, found = decisions.ask(row, row.token, question, self.asked.get(run.id, []), self.new_id(), None, NOW)
         self._apply(change)

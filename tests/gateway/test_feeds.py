@@ -99,6 +99,7 @@ def test_text_is_named_by_its_feed():
         (f"run={A}&topic=t&resync=inline", ["resync", "topic"]),
     ],
 )
+@pytest.mark.row("R43")
 def test_what_is_no_such_request_is_refused_by_name(query, fields):
     with pytest.raises(InvalidRequest) as refused:
         read(f"/stream?{query}")

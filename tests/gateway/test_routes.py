@@ -12,7 +12,7 @@ from playhead.core.run import Status
 from playhead.errors import StoreUnavailable
 from playhead.gateway import Options, reads
 from playhead.gateway.metrics import MEDIA_TYPE
-from tests.gateway.stub import NOW, StubEngine, ask, make, scope_of
+from tests.gateway.stub import StubEngine, ask, make, scope_of
 
 pytestmark = pytest.mark.anyio
 
@@ -310,7 +310,7 @@ async def test_the_first_decision_counts():
 async def test_a_decision_after_deadline_or_cancel_is_refused():
     engine, app = make()
     run = engine.begin(engine.add())
-    late = engine.ask(run, deadline=NOW)
+    late = engine.ask(run, within=0)
     path = f"/runs/{run.id}/interrupts/{late.id}/decision"
     assert (await ask(app, "POST", path, {"approved": True})).code == "approval_expired"
     await ask(app, "POST", f"/runs/{run.id}/cancel")

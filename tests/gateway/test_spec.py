@@ -75,10 +75,10 @@ class Story:
         self.apply(lifecycle.start(self.run, "p", AT))
         return self
 
-    def ask(self, deadline: int | None = None) -> "Story":
+    def ask(self, within: int | None = None) -> "Story":
         number = len(self.asked) + 2
-        question = Question(f"k{number}", "approval", b'{"title":"Go?"}', deadline)
-        self.apply(decisions.ask(self.run, self.run.token, question, self.asked, an_id(number), None, AT)[0])
+        question = Question(f"k{number}", "approval", b'{"title":"Go?"}', within)
+        self.apply(decisions.ask(self.run, self.run.token, question, self.asked, an_id(number), None, AT, number)[0])
         return self
 
     def decide(self) -> "Story":
@@ -101,7 +101,7 @@ def stories() -> Iterator[Story]:
     queued = Story()
     queued.apply(lifecycle.cancel(queued.run, [], "ann", "why", AT))
     yield queued
-    lost = Story().start().ask(AT + 1)
+    lost = Story().start().ask(1)
     for change in decisions.lapse(lost.run, lost.asked, AT + 2):
         lost.apply(change)
     lost.apply(lifecycle.lose(lost.run, lost.asked, AT, b"[]"))

@@ -31,7 +31,7 @@ def test_a_bad_result_is_told() -> None:
 def test_what_lies_beside_the_results_is_collected_by_the_long_tiers_alone(tier: str | None) -> None:
     config: Any = SimpleNamespace(getoption={"--deep-result": tier}.get)
     tests = sorted(RESULTS.glob("test_*.py"))
-    assert {path.name for path in tests} == {"test_blocking.py", "test_mutation.py"}
+    assert {path.name for path in tests} == {"test_blocking.py", "test_cluster.py", "test_mutation.py"}
     assert {pytest_ignore_collect(path, config) for path in tests} == {None if tier else True}
     assert pytest_ignore_collect(Path(__file__), config) is None
 

@@ -45,6 +45,9 @@ class Lossy:
     def notify(self, hints: Sequence[Hint]) -> None:
         self._signal.notify(hints)
 
+    async def ring(self, feed: Any) -> None:
+        await self._signal.ring(feed)
+
 
 class _Deaf:
     def __init__(self, signal: Lossy, listener: Listener) -> None:

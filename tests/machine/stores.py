@@ -11,6 +11,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +19,11 @@ import redis
 
 from playhead.backends.local_signal import LocalSignal
 from playhead.backends.memory import MemoryLive, MemoryRecord
+from playhead.backends.postgres import PostgresRecord
 from playhead.backends.sqlite import SqliteRecord
 from playhead.backends.sqlite.live import SqliteLive
 from playhead.core.event import Event, Fact
-from playhead.core.ids import Feed
+from playhead.core.ids import Feed, run_feed
 from playhead.core.retention import Retention
 from playhead.core.text import TextWrite
 from playhead.core.transition import Marks, Opening, Publish, Reply
@@ -29,7 +31,7 @@ from playhead.errors import StoreUnavailable
 from playhead.interfaces import Hint, Listener, Signal, View
 from playhead.testing.clock import FakeClock
 from tests.machine.truth import Line, Part, Truth
-from tests.support import redis_servers
+from tests.support import postgres, redis_servers
 
 T = TypeVar("T")
 
@@ -76,7 +78,14 @@ class Sky:
             await asyncio.sleep(0)
 
 
-class Memory:
+class Local:
+    """A backend of this process."""
+
+    def hear(self) -> None:
+        """What a write told is heard already."""
+
+
+class Memory(Local):
     """Both stores in memory."""
 
     def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
@@ -106,7 +115,7 @@ class Memory:
         self.wait(self.live.close())
 
 
-class Sqlite:
+class Sqlite(Local):
     """Both stores in files. Their futures live in a loop of its own, on a thread, so that a call can be sat out."""
 
     def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
@@ -149,7 +158,7 @@ class Sqlite:
 class Redis:
     """The record in memory, the live store on a real server, in a loop of its own as with files.
 
-    A call is over when what it made the server say has been heard too.
+    A write is over when what it made the server say has been heard too.
     """
 
     def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
@@ -159,27 +168,24 @@ class Redis:
         self._turns = 0
         self._keys = redis.Redis.from_url(redis_servers.url("redis"), protocol=2, legacy_responses=False)
         self._prefix = redis_servers.prefix()
-        self.record = MemoryRecord(clock)
+        self.record: Any = MemoryRecord(clock)
         options = {"retention": keep, "timeline_ttl": TTL[0], "snapshot_ttl": TTL[1], "prefix": self._prefix}
-        self.live = self._run(redis_servers.live("redis", clock, **options))
-        self.signal = Relay(self.live.signal, self._run)
-
-    def _run(self, act: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
+        self.live = self.wait(redis_servers.live("redis", clock, **options))
+        self.signal = Relay(self.live.signal, self.wait)
 
     def wait(self, act: Coroutine[Any, Any, T]) -> T:
-        return self._run(self._heard(act))
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result()
 
-    async def _heard(self, act: Coroutine[Any, Any, T]) -> T:
-        try:
-            return await act
-        finally:
-            self._turns += 1
-            nobody = Feed("run", f"nobody-{self._turns}")
-            await self.live.signal.add(nobody, self.signal)  # its answer comes behind all that was said before
-            await self.live.signal.remove(nobody, self.signal)
-            for _ in range(10):
-                await asyncio.sleep(0)
+    def hear(self) -> None:
+        self.wait(self._hear())
+
+    async def _hear(self) -> None:
+        self._turns += 1
+        nobody = Feed("run", f"nobody-{self._turns}")
+        await self.live.signal.add(nobody, self.signal)  # its answer comes behind all that was said before
+        await self.live.signal.remove(nobody, self.signal)
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     def _names(self) -> list[bytes]:
         return sorted(self._keys.scan_iter(f"{self._prefix}:*", count=1_000))
@@ -212,12 +218,35 @@ class Redis:
             self._keys.delete(*names)
 
     def close(self) -> None:
-        self._run(self.live.close())
+        self.wait(self.live.close())
         self._drop(self._names())
         self._keys.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+class Servers(Redis):
+    """The record in PostgreSQL too."""
+
+    def __init__(self, clock: FakeClock, folder: Path, keep: Retention) -> None:
+        super().__init__(clock, folder, keep)
+        dsn = _database()
+        postgres.empty(dsn)
+        opening = PostgresRecord.open(
+            dsn, clock=clock, max_size=1, deadline=redis_servers.PATIENCE, wall=lambda _: clock.wall_ms()
+        )
+        self.record = self.wait(opening)
+
+    def close(self) -> None:
+        self.wait(self.record.close())
+        super().close()
+
+
+@cache
+def _database() -> str:
+    """One after the other, the histories of this process have it for themselves."""
+    return postgres.database()
 
 
 class Relay:
@@ -237,6 +266,9 @@ class Relay:
     def notify(self, hints: Sequence[Hint]) -> None:
         self._local.notify(hints)
 
+    async def ring(self, feed: Feed) -> None:
+        self._local.gap([feed])
+
     def on_hints(self, hints: Sequence[Hint]) -> None:
         self._local.notify(hints)
 
@@ -244,7 +276,12 @@ class Relay:
         self._local.gap([feed])
 
 
-BACKENDS: dict[str, type[Memory] | type[Sqlite] | type[Redis]] = {"memory": Memory, "sqlite": Sqlite, "redis": Redis}
+BACKENDS: dict[str, type[Memory] | type[Sqlite] | type[Redis]] = {
+    "memory": Memory,
+    "sqlite": Sqlite,
+    "redis": Redis,
+    "servers": Servers,
+}
 
 
 class Stores:
@@ -261,10 +298,17 @@ class Stores:
         self._copies: list[tuple[Any, dict[Feed, Line | None]]] = []
 
     async def call(
-        self, act: Callable[[], Coroutine[Any, Any, T]], told: Callable[[T], object] | None = None, *, live: bool = True
+        self,
+        act: Callable[[], Coroutine[Any, Any, T]],
+        told: Callable[[T], object] | None = None,
+        *,
+        live: bool = True,
+        writes: bool = False,
     ) -> T:
         lost = await self.sky.before(live)
         answer = self.backend.wait(act())
+        if writes:
+            self.backend.hear()
         if told is not None:
             told(answer)
         await self.sky.after(lost)
@@ -315,19 +359,21 @@ class Watched:
     async def open(self, opening: Opening) -> Reply:
         truth = self._stores.truths[opening.feed]
         return await self._stores.call(
-            lambda: self._store.open(opening), lambda reply: same(reply, truth.open(opening))
+            lambda: self._store.open(opening), lambda reply: same(reply, truth.open(opening)), writes=True
         )
 
     async def fact(self, epoch: int, fact: Fact, tag: str) -> Reply:
         truth, now = self._stores.truths[fact.feed], self._stores.clock.wall_ms
         return await self._stores.call(
-            lambda: self._store.fact(epoch, fact, tag), lambda reply: same(reply, truth.fact(epoch, fact, tag, now()))
+            lambda: self._store.fact(epoch, fact, tag),
+            lambda reply: same(reply, truth.fact(epoch, fact, tag, now())),
+            writes=True,
         )
 
     async def publish(self, write: Publish) -> Reply:
         truth = self._stores.truths[write.feed]
         reply: Reply = await self._stores.call(
-            lambda: self._store.publish(write), lambda reply: same(reply, truth.publish(write))
+            lambda: self._store.publish(write), lambda reply: same(reply, truth.publish(write)), writes=True
         )
         truth.acknowledge(write, reply)
         return reply
@@ -335,7 +381,7 @@ class Watched:
     async def append(self, write: TextWrite) -> Any:
         truth = self._stores.truths[write.feed]
         return await self._stores.call(
-            lambda: self._store.append(write), lambda reply: same(reply, truth.append(write))
+            lambda: self._store.append(write), lambda reply: same(reply, truth.append(write)), writes=True
         )
 
     async def read(
@@ -360,27 +406,32 @@ class Watched:
     async def archived(self, feed: Feed, epoch: int, position: int) -> None:
         truth = self._stores.truths[feed]
         await self._stores.call(
-            lambda: self._store.archived(feed, epoch, position), lambda _: truth.archived(epoch, position)
+            lambda: self._store.archived(feed, epoch, position), lambda _: truth.archived(epoch, position), writes=True
         )
 
     async def unarchived(self, limit: int) -> list[Feed]:
         return await self._stores.call(lambda: self._store.unarchived(limit))
 
     async def trim(self, feed: Feed) -> None:
-        await self._stores.call(lambda: self._store.trim(feed), lambda _: self._stores.truths[feed].trim())
+        await self._stores.call(lambda: self._store.trim(feed), lambda _: self._stores.truths[feed].trim(), writes=True)
 
     async def aged(self, limit: int) -> list[Feed]:
         return await self._stores.call(lambda: self._store.aged(limit))
 
     async def drop(self, feed: Feed, epoch: int | None = None) -> None:
-        await self._stores.call(lambda: self._store.drop(feed, epoch), lambda _: self._stores.truths[feed].drop(epoch))
+        await self._stores.call(
+            lambda: self._store.drop(feed, epoch), lambda _: self._stores.truths[feed].drop(epoch), writes=True
+        )
+
+    async def watched(self, feeds: Collection[Feed]) -> None:
+        await self._stores.call(lambda: self._store.watched(feeds))
 
     async def expire(self) -> int:
         def told(_: int) -> None:
             for truth in self._stores.truths.values():
                 truth.expire(self._stores.clock.wall_ms())
 
-        return await self._stores.call(lambda: self._store.expire(), told)
+        return await self._stores.call(lambda: self._store.expire(), told, writes=True)
 
     async def read_text(self, feed: Feed) -> Any:
         return await self._stores.call(lambda: self._store.read_text(feed))
@@ -394,6 +445,7 @@ class Watched:
 
 # The record's acts that may write facts, and so are followed by a look at what was written.
 _ACTS = frozenset({"claim", "finish", "request_cancel", "lose", "ask", "decide", "lapse", "mint_epoch", "acquire"})
+_OF_AN_ATTEMPT = frozenset({"finish", "ask"})  # with run id and token, which is the latest or the act is refused
 
 
 class Recorded:
@@ -407,16 +459,26 @@ class Recorded:
         method = getattr(self._store, name)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            told = self._learn if name in _ACTS else None
+            def told(_: Any) -> None:
+                if name in _OF_AN_ATTEMPT:
+                    truth = self._stores.truths[run_feed(args[0])]
+                    assert truth.run is not None
+                    assert args[1] == truth.run.token, "the record took what an overtaken attempt said"
+                if name in _ACTS:
+                    self._learn(None)
+
             return await self._stores.call(lambda: method(*args, **kwargs), told, live=False)
 
         return call
 
-    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
+    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]], after: str | None) -> str | None:
         truth = self._stores.truths[feed]
-        await self._stores.call(
-            lambda: self._store.append(feed, entries), lambda _: truth.keep_for_good(entries), live=False
-        )
+
+        def told(newest: str | None) -> None:
+            if newest is not None:
+                truth.keep_for_good(entries)
+
+        return await self._stores.call(lambda: self._store.append(feed, entries, after), told, live=False)
 
     def learn(self) -> None:
         self._learn(None)

@@ -9,7 +9,7 @@ from tests.machine.history import History
 from tests.machine.test_ports import Ports
 from tests.machine.test_streams import Streams
 
-pytestmark = pytest.mark.parametrize("backend", ["memory", "sqlite"])
+pytestmark = pytest.mark.parametrize("backend", ["memory", "sqlite", "servers"])
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.machine.reader import Reader
 from tests.plugins import histories
 
 READERS = 3
-SHARES = {"redis": 0.2}  # of the histories, for a backend that takes longer over each
+SHARES = {"redis": 0.2, "servers": 0.05}  # of the histories, for a backend that takes longer over each
 LIMITS = st.sampled_from([1, 2, 3, 100])
 WHICH = st.integers(0, READERS - 1)
 NONSENSE = [
@@ -117,6 +117,6 @@ class Ports(History):
 @pytest.mark.timeout(600 + 6 * histories.count())
 @pytest.mark.row("H-machine", "A3", "A5", "A6", "A8", "A12", "A14", "A33", "R6", "R22", "R26", "R32", "F2", "F3")
 @pytest.mark.row("M-cursor-expired", "M-foreign-cursor", "M-bad-cursor", "BR-90")
-@pytest.mark.parametrize("backend", ["memory", "sqlite", "redis"])
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "redis", "servers"])
 def test_hostile_histories(backend):
     play(Ports, backend, histories.count(SHARES.get(backend, 1.0)))

@@ -17,7 +17,7 @@ from tests.plugins import histories
 
 CLIENTS = 3
 WHICH = st.integers(0, CLIENTS - 1)
-SLICE = 0.3  # of the histories that the ports get
+SHARES = {"memory": 0.3, "sqlite": 0.3, "servers": 0.02}  # of the histories that the ports get
 HEALING = 60.0  # seconds for sweeps and retries
 
 
@@ -120,6 +120,6 @@ class Streams(History):
 @pytest.mark.slow
 @pytest.mark.timeout(600 + 6 * histories.count())
 @pytest.mark.row("H-machine", "A32", "M-join-race", "M-hint-lost", "M-reload", "M-cursor-expired", "BR-05")
-@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "servers"])
 def test_hostile_histories_through_the_hub(backend):
-    play(Streams, backend, histories.count(SLICE))
+    play(Streams, backend, histories.count(SHARES[backend]))

@@ -4,10 +4,13 @@ import os
 import subprocess
 from pathlib import Path
 
+WHOLE = 1_000  # so many, and every machine plays them all
+
 
 def count(share: float = 1.0) -> int:
-    """Histories of one machine; `share` is what a slower machine gets of them."""
-    return max(1, round(int(os.environ.get("PLAYHEAD_HISTORIES", "100")) * share))
+    """Histories of one machine; `share` is what a slower machine gets of fewer than `WHOLE`."""
+    asked = int(os.environ.get("PLAYHEAD_HISTORIES", "100"))
+    return asked if asked >= WHOLE else max(1, round(asked * share))
 
 
 def seed() -> int:

@@ -133,12 +133,13 @@ class Attempt:
 
     async def ask(self, key: str = "ship") -> str:
         question = Question(key, "approval", b'{"title":"Ship?"}', None)
-        asked = await self.bench.record.ask(self.run.id, self.run.token, question, self.bench.new_id(), None)
+        asked = await self.bench.record.ask(self.run.id, self.run.token, question, self.bench.new_id(), None, self.n)
         await self.bench.bring(self.run)
         return asked.id
 
-    async def finish(self, status: Status = Status.SUCCEEDED, *, project: bool = True) -> Run:
-        run = await self.bench.record.finish(self.run.id, self.run.token, Outcome(status, result=b'{"answer":42}'))
+    async def finish(self, status: Status = Status.SUCCEEDED, *, project: bool = True, released: bool = False) -> Run:
+        outcome = Outcome(status, result=b'{"answer":42}', released=released, published=self.n)
+        run = await self.bench.record.finish(self.run.id, self.run.token, outcome)
         if project:
             await self.bench.bring(run)
         return run
@@ -165,6 +166,10 @@ class Bench:
     async def attempt(self, **fields: Any) -> Attempt:
         run = await self.queued(**fields)
         await self.record.beat("p", 10_000_000, ())
+        return await self.again(run)
+
+    async def again(self, run: Run) -> Attempt:
+        """The next attempt of a run that is free."""
         run = await self.record.claim(TENANT, run.id, "p")
         await self.bring(run)
         return Attempt(self, run)

@@ -95,13 +95,14 @@ async def test_one_feed_is_archived_by_one_at_a_time() -> None:
         inside = 0
         append = b.record.append
 
-        async def one_by_one(*args: Any) -> None:
+        async def one_by_one(*args: Any) -> str | None:
             nonlocal inside
             inside += 1
             assert inside == 1
             await asyncio.sleep(0)
-            await append(*args)
+            newest = await append(*args)
             inside -= 1
+            return newest
 
         plant(b.record, "append", one_by_one)
 
@@ -154,3 +155,53 @@ async def test_what_was_trimmed_before_it_was_archived_does_not_come_behind_what
         published = [one for one in found if one not in facts]
         assert published
         assert found.index(facts[3]) < found.index(published[0]) < found.index(facts[4])
+
+
+async def test_an_archiver_of_another_process_that_is_late_puts_nothing_out_of_order() -> None:
+    """It has read the timeline. That is lost, and who rebuilds it archives what the record has, before the first one
+    goes on with what it read."""
+    async with bench() as b:
+        attempt = await b.attempt()
+        here, there = (Archiver(b.record, b.record, b.live, b.clock) for _ in range(2))
+        await here.run(attempt.run.id)
+        await attempt.publish(2)
+        await attempt.ask()
+        read = Held(b.live, "read")
+        late = asyncio.create_task(here.run(attempt.run.id))
+        await read.done.wait()
+        await b.clock.advance(3)
+        b.live.lose()
+        b.projector.before_empty = there.save
+        await b.bring(attempt.run)
+        read.go.set()
+        await late
+        await attempt.publish()
+        await asyncio.gather(here.run(attempt.run.id), there.run(attempt.run.id))
+        found = [event.id for event, _ in await b.record.read(attempt.feed, None, 100)]
+        facts = [f"run:{attempt.run.id}:{rev}" for rev in range(1, 5)]
+        assert found == [*facts, f"{attempt.run.id}:1:3"]
+
+
+async def test_archivers_of_several_processes_keep_one_order() -> None:
+    async with bench() as b:
+        attempt = await b.attempt()
+        archivers = [Archiver(b.record, b.record, b.live, b.clock) for _ in range(3)]
+        append, refused = b.record.append, 0
+
+        async def slowly(*args: Any) -> str | None:
+            nonlocal refused
+            await asyncio.sleep(0)
+            newest = await append(*args)
+            refused += newest is None
+            return newest
+
+        plant(b.record, "append", slowly)
+        for _ in range(10):
+            await attempt.publish(2)
+            await attempt.ask(f"q{attempt.n}")
+            await asyncio.gather(*(one.run(attempt.run.id) for one in archivers))
+        assert refused
+        held = await b.live.read(attempt.feed, limit=100)
+        assert held is not None
+        archived = [event.id for event, _ in await b.record.read(attempt.feed, None, 100)]
+        assert archived == [entry.event.id for entry in held.entries]

@@ -91,3 +91,26 @@ async def test_a_lost_attempt_does_not_wait_for_the_record() -> None:
         e.attempts.on_silence()
         await eventually(lambda: not e.attempts.all())
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_an_attempt_tells_the_record_how_many_events_it_published(away: bool) -> None:
+    """With its question those that were shown, with its end all: also those that the end brings along."""
+
+    @playhead.agent
+    async def teller(run: playhead.RunContext) -> None:
+        for i in range(3):
+            await run.event("told", {"i": i})
+        await run.ask({"title": "Go on?"})
+        if away:
+            Faulty(e.ports.live, "publish", always=StoreUnavailable())
+        for i in range(2):
+            await run.event("told", {"i": i})
+
+    async with engine([teller]) as e:
+        run_id = await start(e, "teller")
+        [one] = await eventually(lambda: e.interrupts("acme", run_id))
+        assert (await e.run("acme", run_id)).published == 3
+        await e.decide("acme", run_id, one.id, YES, by="ann")
+        run = await ended(e, run_id)
+        assert run.published == 5

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from playhead.core.cursor import parse
-from playhead.core.ids import run_feed
 from playhead.core.retention import Retention
 from playhead.core.run import Run, Status
 from playhead.core.snapshot import State
 from playhead.errors import NotFound
 from playhead.runtime.archiver import Archiver
 from playhead.runtime.bootstrap import Screen
-from playhead.runtime.history import unbroken
 from tests.runtime.bench import Attempt, Bench, bench
 
 pytestmark = pytest.mark.anyio
@@ -310,25 +308,3 @@ async def test_without_a_place_the_newest_are_given_and_from_a_run_that_is_over_
         b.live.down = True
         assert ids(json.loads(await b.screens.earlier(run, f"{run.id}:1:2", 2))) == ["3", "1"]
         assert json.loads(await b.screens.earlier(run, f"{run.id}:1:99", 2))["events"] == []
-
-
-@pytest.mark.parametrize(
-    ("numbers", "from_start", "rev", "whole"),
-    [
-        (["r1", "r2", "1:1", "r3", "1:2"], True, 3, True),
-        (["r1", "r3"], True, 3, False),
-        (["r1", "r2", "1:1", "1:3"], True, 2, False),
-        (["r1", "r2", "1:2"], True, 2, False),
-        (["1:7", "r4", "1:8"], False, 4, True),
-        (["1:7", "r4", "1:8"], False, 5, False),
-        (["1:7", "1:8"], False, 4, True),
-        (["r1", "1:1", "2:1", "r2", "2:2"], True, 2, True),
-        ([], True, 0, True),
-        ([], True, 3, False),
-        (["r2", "r3"], True, 3, False),
-    ],
-)
-def test_a_hole_shows_in_the_numbers(numbers: list[str], from_start: bool, rev: int, whole: bool):
-    feed = run_feed("x")
-    names = [f"run:x:{one[1:]}" if one.startswith("r") else f"x:{one}" for one in numbers]
-    assert unbroken(feed, names, from_start=from_start, rev=rev) is whole

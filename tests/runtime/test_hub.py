@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from playhead.core.ids import Feed
+from playhead.core.ids import Feed, run_feed
 from playhead.core.replay import Reason
 from playhead.core.retention import Retention
 from playhead.core.run import Policy, Status
@@ -55,6 +55,21 @@ async def test_a_viewer_that_never_reads_and_one_that_leaves_take_nothing_from_t
         assert [e["id"] for e in late.socket.events] == [e["id"] for e in a.socket.events][2:]
         assert late.socket.body in a.socket.body
         assert stuck.socket.events == []
+
+
+async def test_a_sweep_tells_the_store_what_is_watched(monkeypatch):
+    async with bench() as b:
+        attempt, told = await b.attempt(), []
+
+        async def watched(feeds):
+            told.extend(feeds)
+
+        monkeypatch.setattr(b.live, "watched", watched)
+        await b.clock.advance(b.hub.options.sweep)
+        assert told == []
+        await watch(b, attempt.run)
+        await b.clock.advance(b.hub.options.sweep)
+        assert told == [attempt.feed]
 
 
 async def test_viewers_that_have_everything_share_one_place():
@@ -610,10 +625,14 @@ async def test_a_feed_that_is_joined_again_in_its_grace_keeps_its_place():
 
 async def test_the_first_and_the_last_viewer_of_a_feed_are_told_of():
     async with bench() as b:
-        attempt = await b.attempt()
+        attempt, other = await b.attempt(policy=Policy(cancel_after=5.0)), await b.attempt()
         told: list[str] = []
         b.hub.on_first = lambda feed: told.append(f"first {feed.kind}")
         b.hub.on_empty = lambda feed: told.append(f"empty {feed.kind}")
+        for run in (attempt.run, other.run):
+            b.hub.detach(await b.hub.attach(run_feed(run.id), run))
+        (await watch(b, other.run)).viewer.leave()
+        assert told == []  # that run goes on without viewers
         one, two = await watch(b, attempt.run), await watch(b, attempt.run)
         assert b.hub.watched(attempt.feed) == 2
         one.viewer.leave()
@@ -674,6 +693,22 @@ async def test_the_streams_of_a_run_that_ended_without_a_projection_end_at_the_n
         assert w.socket.said("end") == [{"run_id": attempt.run.id, "status": "failed"}]
         assert w.socket.closed
         assert (await b.hub.attach(attempt.feed)).over is not None
+
+
+async def test_an_end_that_has_no_place_does_not_take_that_of_the_event_before_it():
+    async with bench() as b:
+        attempt = await b.attempt()
+        w = await watch(b, attempt.run, 0)
+        await attempt.publish()
+        await b.settle()
+        cursors = [str(cursor) for cursor in await b.cursors(attempt.run)]
+        b.live.lose()
+        await attempt.finish(project=False)
+        await b.clock.advance(16)
+        frames = [frame for frame in w.socket.frames if frame.event == "message"]
+        assert [frame.id for frame in frames] == [*cursors, None]
+        assert w.socket.types[-2:] == ["step_done", "run_succeeded"]
+        assert w.socket.frames[-1].id == "end"
 
 
 @pytest.mark.row("A32")

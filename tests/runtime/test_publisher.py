@@ -111,3 +111,24 @@ async def test_what_waits_for_an_acknowledgement_is_let_go_when_the_store_goes_a
         b.live.down = False
         assert await s.publisher.settle() == []
         s.publisher.shut()
+
+
+async def test_acknowledged_is_what_was_shown_and_not_what_is_on_its_way() -> None:
+    async with bench() as b:
+        run = await b.get((await b.attempt()).run)
+        s = Speaker(b, run, pending=3)
+        assert s.publisher.acknowledged == 0
+        await s.say(2)
+        assert s.publisher.acknowledged == 2
+        saying = asyncio.create_task(s.say(1))
+        await asyncio.sleep(0)
+        assert s.publisher.acknowledged == 2
+        await saying
+        assert s.publisher.acknowledged == 3
+        b.live.down = True
+        await s.say(2)
+        assert s.publisher.acknowledged == 3
+        b.live.down = False
+        assert await s.publisher.settle() == []
+        assert s.publisher.acknowledged == 5
+        s.publisher.shut()

@@ -16,9 +16,11 @@ from starlette.requests import HTTPConnection
 import playhead
 from playhead.errors import AttemptLost
 from playhead.gateway import Principal
+from playhead.runtime.clock import SystemClock
 
 FOLDER = Path(os.environ.get("SCENARIO_FOLDER", "."))
 LOOK = 0.01
+SKEW_MS = int(float(os.environ.get("SCENARIO_SKEW", "0")) * 1000)
 EVERY = "every"  # the gates of a run, all open from now on
 
 
@@ -116,6 +118,16 @@ async def stubborn(run: playhead.RunContext, mark: str = "") -> dict[str, Any]:
     return {"attempt": run.attempt, "text": "late"}
 
 
+@playhead.agent(resumable=True, max_attempts=20)
+async def hurried(run: playhead.RunContext, mark: str = "") -> dict[str, Any]:
+    """Asks something that has to be answered within a minute."""
+    await run.event("work_begun", {"attempt": run.attempt, "mark": mark}, progress=run.attempt)
+    await gate(run, f"ask-{run.attempt}")
+    decision = await run.ask({"title": "Quick?", "mark": mark}, key="quick", deadline=60.0, on_deadline="return")
+    note(run, decided=decision.approved)
+    return {"attempt": run.attempt, "text": "", "expired": decision.expired}
+
+
 @playhead.agent(resumable=True, max_attempts=3)
 async def deadly(run: playhead.RunContext, mark: str = "") -> None:
     """Kills its worker, each time."""
@@ -124,7 +136,7 @@ async def deadly(run: playhead.RunContext, mark: str = "") -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-every = [plain, resumable, stubborn, deadly]
+every = [plain, resumable, stubborn, hurried, deadly]
 
 
 def anybody(request: HTTPConnection) -> Principal:
@@ -132,7 +144,14 @@ def anybody(request: HTTPConnection) -> Principal:
     return Principal("local", "local")
 
 
-app = playhead.App(every, authenticate=anybody)
+class Skewed(SystemClock):
+    """Of a machine whose time of day is wrong."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + SKEW_MS
+
+
+app = playhead.App(every, authenticate=anybody, clock=Skewed())
 
 
 def _count(number: int, frame: FrameType | None) -> None:

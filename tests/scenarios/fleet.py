@@ -31,6 +31,7 @@ from tests.support.wire import Client
 ROOT = Path(__file__).parents[2]
 PATIENCE = float(os.environ.get("PLAYHEAD_TEST_PATIENCE", "90"))  # seconds; how busy the machine is decides nothing
 LOOK = 0.02
+SKEW = {"three": 600.0, "four": -600.0}  # seconds by which the time of day of a process is wrong; it may be, always
 SECRET = "hush-hush"  # the password in the address of the database
 
 # Waits that a person would not notice, so that tests do not either. A lease outlives a machine that is busy.
@@ -143,6 +144,7 @@ class Member:
         }
         env = {f"PLAYHEAD_{name.upper()}": str(value) for name, value in settings.items()}
         env |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "SCENARIO_FOLDER": str(self._folder)}
+        env["SCENARIO_SKEW"] = str(SKEW.get(self.name, 0.0))
         ready = self._answers if self.is_gateway else self._says
         return Process(command, folder=folder, env=env, ready=ready, patience=PATIENCE)
 
@@ -260,15 +262,21 @@ class Fleet:
             found.append(f"I8: Redis has {clients} clients")
         return found
 
-    # The stores, past all proxies.
+    # The stores, past all proxies. An earlier fault may have ended the one that is asked: then it is back first.
 
     async def flush(self) -> None:
+        await asyncio.to_thread(self._redis_up)
         await asyncio.to_thread(self.redis.ask, "FLUSHALL")
+
+    def _redis_up(self) -> None:
+        self.redis.process.resume()
+        self.redis.process.start()
 
     async def remember(self) -> dict[bytes, bytes]:
         """What Redis holds now, to be gone back to."""
 
         def dump() -> dict[bytes, bytes]:
+            self._redis_up()
             keys = self.redis.ask("KEYS", "*")
             found = {key: self.redis.ask("DUMP", key) for key in keys}
             return {key: data for key, data in found.items() if data is not None}
@@ -277,6 +285,7 @@ class Fleet:
 
     async def go_back(self, held: Mapping[bytes, bytes]) -> None:
         def restore() -> None:
+            self._redis_up()
             self.redis.ask("FLUSHALL")
             for key, data in held.items():
                 self.redis.ask("RESTORE", key, 0, data, "REPLACE")  # somebody may have been quicker

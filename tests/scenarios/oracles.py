@@ -13,7 +13,9 @@ from typing import Any
 from tests.scenarios.people import Shown, Viewer
 from tests.support.reducer import FINALS
 
-SEEN = ("status", "progress", "current_step", "done", "total", "detail", "attempt")
+LOST = ("attempts_exhausted",)  # why a run failed that was ended for its attempt
+PLAIN = ("status", "attempt")
+SEEN = (*PLAIN, "progress", "current_step", "done", "total", "detail")  # these an attempt tells the record with its end
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Judged:
 def faults(judged: Judged) -> list[str]:
     found: list[str] = []
     for viewer in judged.viewers:
-        found += jumps(viewer.protocol, may_lack=judged.may_lack)
+        found += jumps(viewer.protocol)
         found += alike(judged, viewer)
         found += own(judged, viewer)
         if not judged.went_back:
@@ -61,22 +63,21 @@ def place(cursor: str) -> tuple[int, int]:
     return int(epoch), int(rest.partition(".")[0])
 
 
-def jumps(protocol: Sequence[Shown], *, may_lack: bool = False) -> list[str]:
+def jumps(protocol: Sequence[Shown]) -> list[str]:
     """I1, I2: within an epoch each event follows the one before, unless a resync or a bootstrap lies between.
 
-    The end of a run whose timeline is gone has the cursor of what was shown before it: there is no other place for it.
+    The end of a run whose timeline is gone has no cursor.
     """
     found: list[str] = []
     at: tuple[int, int] | None = None
-    for one, following in zip(protocol, [*protocol[1:], None], strict=True):
+    for one in protocol:
         if one.what == "resync":
             at = None
         elif one.what == "bootstrap":
             at = None if one.cursor is None else place(one.cursor)
         elif one.what == "event" and one.cursor is not None:
             here = place(one.cursor)
-            at_the_end = may_lack and here == at and following is not None and following.what == "end"
-            if at is not None and here != (at[0], at[1] + 1) and not at_the_end:
+            if at is not None and here != (at[0], at[1] + 1):
                 found.append(f"I1, I2: {one.said} is at {here}, and what was shown before at {at}")
             at = here
     return found
@@ -88,7 +89,7 @@ def alike(judged: Judged, viewer: Viewer) -> list[str]:
     found = []
     if screen.status != run["status"]:
         found.append(f"I3: a viewer shows {screen.status}, the record says {run['status']}")
-    for name in SEEN:
+    for name in SEEN if _ended_by_itself(run) or not judged.may_lack else PLAIN:
         if screen.snapshot.get(name) != shown["snapshot"][name]:
             found.append(f"I3: {name} is {screen.snapshot.get(name)!r} for a viewer, {shown['snapshot'][name]!r} else")
     if list(screen.events) != [event["id"] for event in judged.history] and not judged.may_lack:
@@ -96,7 +97,9 @@ def alike(judged: Judged, viewer: Viewer) -> list[str]:
         found.append(f"I3: a viewer has the events {list(screen.events)}, the timeline {told}")
     if judged.history and list(screen.events)[-1:] != [judged.history[-1]["id"]]:
         found.append("I3: a viewer has another last event")
-    if lost := {event["id"] for event in judged.history} - screen.events.keys():
+    # What an attempt could not send goes to the archive with its end, a moment later. The screen says that it lacks it.
+    lost = {event["id"] for event in judged.history} - screen.events.keys()
+    if lost and (screen.complete or not judged.may_lack):
         found.append(f"I3: a viewer never saw {sorted(lost)}")
     if screen.interrupts:
         found.append(f"I3: a viewer has open questions: {screen.interrupts}")
@@ -180,21 +183,30 @@ def kept(judged: Judged) -> list[str]:
     history = {event["id"] for event in judged.history}
     lost = told - history
     found = []
-    # The record does not number what an attempt says: that its last words were lost cannot be seen.
-    within = any(_number(one) < _number(other) for one in lost for other in history if _series(one) == _series(other))
-    if lost and (not judged.may_lack or (within and judged.complete)):
+    # An attempt that ended by itself told the record how much it had said. One that was lost could not: what it said
+    # last may be missed by nobody.
+    known = {one for one in lost if _told_its_end(judged, one) or any(_behind(other, one) for other in history)}
+    if lost and (not judged.may_lack or (known and judged.complete)):
         found.append(f"I11: {sorted(lost)} were acknowledged and are not there; complete: {judged.complete}")
     if not judged.complete and not judged.may_lack:
         found.append("I11: the timeline says that it has a hole, and nothing was lost")
     return found
 
 
-def _series(name: str) -> str:
-    return name.rpartition(":")[0]
+def _told_its_end(judged: Judged, name: str) -> bool:
+    """Whether the attempt that published this event ended the run with its own words."""
+    _, attempt, _ = name.rsplit(":", 2)
+    return _ended_by_itself(judged.run) and int(attempt) == judged.run["attempt"]
 
 
-def _number(name: str) -> int:
-    return int(name.rpartition(":")[2])
+def _ended_by_itself(run: dict[str, Any]) -> bool:
+    return run["status"] == "succeeded" or (run["status"] == "failed" and run["error"]["code"] not in LOST)
+
+
+def _behind(one: str, other: str) -> bool:
+    """Whether both are of the same attempt, this one later."""
+    (series, _, number), (its, _, before) = one.rpartition(":"), other.rpartition(":")
+    return series == its and int(number) > int(before)
 
 
 def silent(logs: dict[str, str], secrets: Sequence[str]) -> list[str]:

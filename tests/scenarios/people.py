@@ -89,7 +89,7 @@ class Viewer:
                 elif frame.event == "draining":
                     self.turn += 1
                 self.screen.frame(frame)
-            if not more:
+            if not more or self.screen.needs_bootstrap:
                 await asyncio.sleep(AGAIN / 5)
                 return
 

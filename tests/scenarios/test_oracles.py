@@ -182,11 +182,28 @@ def test_a_store_that_lost_something_may_leave_a_hole_that_says_so() -> None:
     assert oracles.faults(one) == []
 
 
-def test_an_end_without_a_place_of_its_own_is_allowed_where_the_timeline_may_be_gone() -> None:
-    protocol = [Shown("event", "9-1.aa", "a"), Shown("event", "9-1.aa", "b"), Shown("end")]
-    assert oracles.jumps(protocol, may_lack=True) == []
-    assert len(oracles.jumps(protocol)) == 1
-    assert len(oracles.jumps(protocol[:2], may_lack=True)) == 1
+@pytest.mark.parametrize(
+    ("status", "code", "excused"),
+    [
+        ("succeeded", None, False),
+        ("failed", "agent_error", False),
+        ("failed", "attempts_exhausted", True),
+        ("interrupted", "worker_lost", True),
+    ],
+)
+def test_the_last_words_of_a_lost_attempt_alone_may_be_missed_by_nobody(
+    status: str, code: str | None, excused: bool
+) -> None:
+    one = true()
+    one.went_back = one.may_lack = True
+    one.run["status"], one.run["error"] = status, {"code": code}
+    lost(one)
+    assert (oracles.kept(one) == []) is excused
+
+
+def test_an_end_without_a_place_of_its_own_has_no_cursor_and_not_the_one_before_it() -> None:
+    assert oracles.jumps([Shown("event", "9-1.aa", "a"), Shown("event", None, "b"), Shown("end")]) == []
+    assert len(oracles.jumps([Shown("event", "9-1.aa", "a"), Shown("event", "9-1.aa", "b"), Shown("end")])) == 1
 
 
 def test_what_a_lost_attempt_kept_while_the_live_store_was_away_may_go_with_it() -> None:

@@ -117,7 +117,7 @@ async def test_streams_hold_no_connection_of_the_record(scene: Scene) -> None:
     await scene.judge()
 
 
-@pytest.mark.row("BR-34", "BR-10", "F23")
+@pytest.mark.row("BR-34", "BR-10", "E4", "F23", "F54")
 async def test_a_living_run_is_not_touched_when_others_come_and_go(scene: Scene) -> None:
     """A second worker starts, and a gateway, while the first one works in silence for longer than a lease."""
     one = await scene.start("plain", steps=2, gates=["at-2"])

@@ -96,7 +96,9 @@ def snapshots(app: App) -> list[bytes]:
 @contextmanager
 def server(app: App) -> Iterator[Any]:
     assert app.settings.live is not None
-    with redis.Redis.from_url(app.settings.live, protocol=2, legacy_responses=False) as client:
+    url, options = app.settings.live, {"protocol": 2, "legacy_responses": False}
+    kind = redis.RedisCluster if url.startswith("redis+cluster") else redis.Redis
+    with kind.from_url(url.replace("redis+cluster", "redis"), **options) as client:
         yield client
 
 

@@ -67,11 +67,16 @@ def postgres_database(postgres_server: str) -> Iterator[str]:
 @pytest.fixture
 def postgres_dsn(postgres_database: str) -> str:
     """A database with the whole schema and nothing in it, to which nobody else is connected."""
-    with psycopg.connect(postgres_database, autocommit=True) as connection:
+    empty(postgres_database)
+    return postgres_database
+
+
+def empty(dsn: str) -> None:
+    """Take everything out of a database but its schema, and everybody else off it."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_ALONE)
         tables = [name for (name,) in connection.execute(_TABLES)]
         connection.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY".encode())
-    return postgres_database
 
 
 @pytest.fixture

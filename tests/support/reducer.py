@@ -33,6 +33,7 @@ class Screen:
     epoch: str | None = None  # of the snapshot, where it is known
     complete: bool = True
     degraded: str | None = None
+    began_degraded: bool = False
     needs_bootstrap: bool = False
     over: bool = False
     void_before: int = 0  # text of attempts below this is void
@@ -58,6 +59,7 @@ class Screen:
         self.run = shown["run"]
         self.degraded = shown["degraded"]
         if self.degraded is None:
+            self.began_degraded = False
             self._merge(shown)
             self.snapshot = shown["snapshot"]
             self.cursor, self.epoch = shown["cursor"], _epoch(shown["cursor"])
@@ -111,6 +113,9 @@ class Screen:
     def _state(self, data: dict[str, Any]) -> None:
         new, old = data["snapshot"], self.snapshot
         self.degraded = data["degraded"]
+        self.began_degraded |= self.degraded is not None and self.cursor is None
+        # What was recorded meanwhile need not be on a rebuilt timeline.
+        self.needs_bootstrap |= self.began_degraded and self.degraded is None
         if self.degraded is not None and old:
             return  # what the record alone knows is less than what is shown
         # A stream that takes this cursor is in its epoch: it would have been refused otherwise.
@@ -138,6 +143,9 @@ class Screen:
 
     def _merge(self, shown: dict[str, Any]) -> None:
         told = {event["id"]: event for event in shown["events"]}
+        if not shown["timeline"]["complete"]:  # what was seen and is missing there stays
+            self.events = {name: event for name, event in self.events.items() if name not in told} | told
+            return
         before: dict[str, dict[str, Any]] = {}
         if shown["timeline"]["has_older"]:
             for name, event in self.events.items():

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 
 import playhead
@@ -24,6 +25,9 @@ from tests.support import postgres as servers
 from tests.support.wire import Client
 
 BACKENDS = ("memory", "sqlite", "servers")  # the last: PostgreSQL and Redis
+LIVES = {"servers": "redis", "valkey": "valkey", "cluster": "cluster"}  # what stands beside PostgreSQL there
+FURTHER = ("valkey", "cluster")  # those on which only what is marked `store` is tested
+STORES = (*BACKENDS, *(pytest.param(name, marks=pytest.mark.wide) for name in FURTHER))
 
 _servers: dict[Path, dict[str, Any]] = {}
 
@@ -41,6 +45,7 @@ class MemoryApp(App):
                 retention=retention(self.settings),
                 timeline_ttl=self.settings.timeline_ttl,
                 snapshot_ttl=self.settings.snapshot_ttl,
+                idle_ttl=self.settings.idle_ttl,
             )
             self.kept = Ports(record, record, live, live, live.signal)
         return self.kept
@@ -64,6 +69,9 @@ class Gates:
     def open(self, *names: str) -> None:
         for name in names:
             self._event(self._open, name).set()
+
+    def is_open(self, name: str) -> bool:
+        return self._event(self._open, name).is_set()
 
     async def reached(self, name: str, wait: float = 20.0) -> None:
         async with asyncio.timeout(wait):
@@ -124,13 +132,13 @@ def visible(shown: Mapping[str, Any]) -> dict[str, Any]:
 
 def where(backend: str, folder: Path) -> dict[str, Any]:
     """The settings that name this backend's stores. A folder stands for the same ones each time."""
-    if backend != "servers":
+    if backend not in LIVES:
         return {}
     found = _servers.get(folder)
     if found is None:
         found = _servers[folder] = {
             "record": servers.database(),
-            "live": redis_servers.url("redis"),
+            "live": redis_servers.url(LIVES[backend]),
             "live_prefix": redis_servers.prefix(),
         }
     return found

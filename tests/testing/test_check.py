@@ -70,8 +70,8 @@ async def test_a_suite_goes_on_after_a_failure_and_tells_it():
 
     report = await check_signal(deaf)
     assert not report.ok
-    assert len(report.failed) == 6
-    with pytest.raises(AssertionError, match="signal: 6 checks failed") as caught:
+    assert len(report.failed) == 7
+    with pytest.raises(AssertionError, match="signal: 7 checks failed") as caught:
         report.demand()
     assert "no ears" in str(caught.value)
     assert "From the return of `add` on" in str(caught.value)

@@ -40,6 +40,9 @@ class LocalSignal:
             for loop, batch in batches.items():
                 self._hand_over(loop, self._deliver, batch)
 
+    async def ring(self, feed: Feed) -> None:
+        self.gap([feed])
+
     def gap(self, feeds: Sequence[Feed]) -> None:
         """Tell the listeners of these feeds that hints were lost, in the order with those that were not."""
         with self._lock:

@@ -21,8 +21,8 @@ def run_of(row: Row) -> Run:
     (
         seq, id, tenant, agent, status, resumable, max_attempts, cancel_after, labels, key, digest, created_at,
         updated_at, started_at, ended_at, token, crashes, owner, not_before, cancel_requested_at, cancel_by,
-        cancel_reason, failure_code, failure_message, state, rev, epoch, minted_at, input, result, partial, lacking,
-        beat_at,
+        cancel_reason, failure_code, failure_message, state, published, rev, epoch, minted_at, input, result, partial,
+        lacking, beat_at,
     ) = row  # fmt: skip
     return Run(
         id=id,
@@ -51,6 +51,7 @@ def run_of(row: Row) -> Run:
         failure=None if failure_code is None else Failure(failure_code, failure_message),
         state=state,
         lacking=events.unpack(lacking),
+        published=published,
         rev=rev,
         epoch=epoch,
         minted_at=minted_at,

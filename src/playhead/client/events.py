@@ -114,15 +114,18 @@ class Events:
 
 
 def _woven(shown: list[Document], told: Sequence[Document], new: list[Document]) -> list[Document]:
-    """Both, in the order that those known to both give them; between two of those, what was shown comes first."""
+    """Both, in the order that those known to both give them; between two of those, what was shown comes first.
+
+    Of what both know it is as it is told: a record that lost an end has another event in its place.
+    """
     fresh = {event["id"] for event in new}
-    anchors = {event["id"] for event in told} - fresh
+    anchors = {event["id"]: event for event in told if event["id"] not in fresh}
     behind: dict[str | None, list[Document]] = {None: []}
     place = None
     for event in shown:
         if event["id"] in anchors:
             place = event["id"]
-            behind[place] = [event]
+            behind[place] = [anchors[place]]
         else:
             behind[place].append(event)
     out = behind.pop(None)

@@ -190,6 +190,8 @@ class Reducer:
         self._snapshot = snapshot
         self._version = max(self._version, snapshot["version"])
         if degraded is None:
+            # A first bootstrap that was degraded: what the record took down meanwhile need not be on the timeline.
+            self.wants = self.wants or (self._lost and self._run is not None)
             self._open_epoch = self._lost = False
         self._follow_status()
 

@@ -56,10 +56,10 @@ class RunView:
     @property
     def status(self) -> str | None:
         """The run's status: the record's where it is final, else the snapshot's. None: nothing is known yet."""
-        if self._outcome is not None:
-            return self._outcome
         if self.run is not None and (self.run["status"] in FINALS or self.snapshot is None):
             return str(self.run["status"])
+        if self._outcome is not None:
+            return self._outcome
         return None if self.snapshot is None else str(self.snapshot["status"])
 
     @property

@@ -24,7 +24,14 @@ from playhead.errors import (
 
 
 def ask(
-    run: Run, token: int, question: Question, asked: Iterable[Interrupt], new_id: str, state: bytes | None, at: int
+    run: Run,
+    token: int,
+    question: Question,
+    asked: Iterable[Interrupt],
+    new_id: str,
+    state: bytes | None,
+    at: int,
+    published: int = 0,
 ) -> tuple[Change, Interrupt]:
     """Ask, or find that this was asked before. An interrupt that closed as `expired` or `cancelled` is asked anew.
 
@@ -34,7 +41,7 @@ def ask(
     mark = digest(question.kind, question.payload)
     same = [one for one in asked if one.key == question.key and one.digest == mark]
     found = next((one for one in same if one.open or one.status is InterruptStatus.DECIDED), None)
-    stored = replace(run, state=state or run.state, updated_at=at)
+    stored = replace(lifecycle.heard(run, published), state=state or run.state, updated_at=at)
     if found is not None and not (found.open and found.token < token):
         # Decided, or asked by this very attempt, whose answer was lost on the way: one question, one event.
         return Change(stored), found
@@ -49,7 +56,7 @@ def ask(
             mark,
             token,
             at,
-            question.deadline,
+            None if question.within is None else at + question.within,
         )
     else:
         found = replace(found, token=token)

@@ -172,6 +172,19 @@ def readable(feed: Feed, event: Event) -> Event:
     return _encode(event.id, UNREADABLE, feed.id, attempt, was, made_at)
 
 
+def published_before(event: Event) -> tuple[int, int] | None:
+    """Of which attempt nothing follows this event, and how many events it published at least.
+
+    None where the record was not told of any, and for events that begin no attempt and are not final.
+    """
+    if event.type != ATTEMPT_STARTED and event.type not in FINAL_TYPES.values():
+        return None
+    match _object(event.body):
+        case {"payload": {"published": {"attempt": int(token), "events": int(count)}}}:
+            return token, count
+    return None
+
+
 def _object(body: object) -> dict[str, Any]:
     """The JSON object that this is, in one line; empty if it is none."""
     if not isinstance(body, bytes) or b"\n" in body or b"\r" in body:

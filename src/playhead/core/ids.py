@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal
 
 LIMIT = 2**53  # integers below it are exact in every reader, JavaScript and Lua included
@@ -114,8 +115,14 @@ def fact_rev(feed: Feed, event_id: str) -> int | None:
 
 def iso(wall_ms: int) -> str:
     """An instant in UTC, as every time on the wire is written: `2026-01-31T09:30:00.250Z`."""
-    moment = datetime.fromtimestamp(wall_ms / 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{wall_ms % 1000:03d}Z"
+    seconds, rest = divmod(wall_ms, 1000)
+    return f"{_second(seconds)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=1_024)
+def _second(seconds: int) -> str:
+    """Most of what is written at all is written in the same few seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def iso_or_none(wall_ms: int | None) -> str | None:

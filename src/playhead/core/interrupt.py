@@ -23,7 +23,7 @@ class Question:
     key: str
     kind: str  # `approval`, or another snake_case name
     payload: bytes  # JSON, bounded; what the person is shown
-    deadline: int | None  # wall ms
+    within: int | None  # ms from when it is asked, by the record's clock; None: no deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Interrupt:
     digest: str
     token: int  # of the attempt that asked last
     created_at: int
-    deadline: int | None = None
+    deadline: int | None = None  # wall ms
     status: InterruptStatus = InterruptStatus.OPEN
     decision: bytes | None = None  # JSON: {"approved": bool, "note": str|None, ...}
     decided_by: str | None = None

@@ -47,14 +47,20 @@ def start(run: Run, process: str, at: int) -> Change:
     check_whole(run.token + 1)
     first = run.token == 0
     started = replace(
-        run, status=Status.RUNNING, token=run.token + 1, owner=process, started_at=run.started_at or at, updated_at=at
+        run,
+        status=Status.RUNNING,
+        token=run.token + 1,
+        owner=process,
+        started_at=run.started_at or at,
+        updated_at=at,
+        published=0,
     )
     facts = []
     if first:
         # The run starts before its attempt does: the token is set by `attempt_started` alone (law 5).
         facts.append(_draft(replace(started, token=run.token), events.RUN_STARTED, {"agent": run.agent}))
     # Every part of an earlier attempt is void; a reader drops what it shows of them.
-    payload = {"attempt": started.token, "voids_attempts_before": started.token}
+    payload = {"attempt": started.token, "voids_attempts_before": started.token, **_published(run)}
     facts.append(_draft(started, events.ATTEMPT_STARTED, payload))
     return change(started, facts, started=Attempt(run.id, started.token, process, at))
 
@@ -81,7 +87,7 @@ def finish(run: Run, token: int, outcome: Outcome, asked: Iterable[Interrupt], a
             return Change(run)
         raise RunFinal(run_id=run.id, status=run.status)
     check_owner(run, token)
-    held = replace(run, state=outcome.state or run.state, lacking=outcome.lacking)
+    held = replace(heard(run, outcome.published), state=outcome.state or run.state, lacking=outcome.lacking)
     if outcome.released and run.policy.resumable and run.cancel_requested_at is None:
         return Change(replace(held, owner=None, updated_at=at), ended=(token, "released"))
     status = _ends_as(run, outcome)
@@ -96,6 +102,12 @@ def finish(run: Run, token: int, outcome: Outcome, asked: Iterable[Interrupt], a
         state=outcome.state,
         outcome="finished",
     )
+
+
+def heard(run: Run, published: int) -> Run:
+    """The run, whose latest attempt says that it has published so many events."""
+    check_whole(published)
+    return replace(run, published=max(run.published, published))
 
 
 def _ends_as(run: Run, outcome: Outcome) -> Status:
@@ -178,12 +190,19 @@ def final_fact(run: Run, feed: Feed) -> Fact:
 
 def _last_words(run: Run) -> dict[str, Any]:
     """The final event's payload: what a screen says, small; the result itself stays in the record."""
+    said = _published(run)
     if run.status is Status.SUCCEEDED:
-        return {"result_bytes": len(run.result or b"")}
+        return {"result_bytes": len(run.result or b""), **said}
     if run.status is Status.CANCELLED:
-        return {"by": run.cancel_by, "reason": run.cancel_reason, "requested_at": iso_or_none(run.cancel_requested_at)}
+        requested_at = iso_or_none(run.cancel_requested_at)
+        return {"by": run.cancel_by, "reason": run.cancel_reason, "requested_at": requested_at, **said}
     failure = run.failure or Failure("unknown", "")
-    return {"code": failure.code, "message": failure.message}
+    return {"code": failure.code, "message": failure.message, **said}
+
+
+def _published(run: Run) -> dict[str, Any]:
+    """What the fact that ends an attempt's events says of them, so that it shows when the newest are missing."""
+    return {"published": {"attempt": run.token, "events": run.published} if run.published else None}
 
 
 def _close(interrupt: Interrupt, status: InterruptStatus, at: int) -> Interrupt:

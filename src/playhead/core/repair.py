@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import Enum
 
 from playhead.core.ids import check_whole
-from playhead.core.run import Run
+from playhead.core.run import Run, Status
 from playhead.core.transition import Marks
 
 MINT_GUARD_MS = 2_000  # an epoch that nobody opened blocks the next mint for this long
@@ -19,12 +19,17 @@ class Repair(Enum):
     DROP = "drop"  # of a final run: never rebuilt
 
 
-def needed(run: Run, marks: Marks | None, oldest_kept_rev: int | None = None) -> Repair:
-    """Compare a projection with its record. `oldest_kept_rev` is of the outbox, where the caller knows it."""
+def needed(run: Run, marks: Marks | None, oldest_kept_rev: int | None = None, *, shown: Status | None = None) -> Repair:
+    """Compare a projection with its record, and the status that it shows, where the caller knows that.
+
+    `oldest_kept_rev` is of the outbox, likewise.
+    """
     if marks is None:
         return Repair.NONE if run.status.final else Repair.REBUILD
-    wrong = marks.epoch != run.epoch or marks.rev > run.rev
     lacks = marks.rev < run.rev
+    # The record may have lost an end that it had committed, in a fail-over, and have committed other facts since.
+    not_its_end = marks.final and (lacks or not run.status.final or shown not in (None, run.status))
+    wrong = marks.epoch != run.epoch or marks.rev > run.rev or not_its_end
     unkept = lacks and oldest_kept_rev is not None and oldest_kept_rev > marks.rev + 1
     if wrong or unkept:
         return Repair.DROP if run.status.final else Repair.REBUILD

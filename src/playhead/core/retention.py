@@ -1,10 +1,11 @@
-"""How much of a timeline is kept. Pure: the backend counts, this decides, the backend removes."""
+"""How much of a timeline is kept, and how long. Pure: the backend counts, this decides, the backend removes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from playhead.core.ids import Feed
 from playhead.core.transition import Marks
 
 
@@ -28,6 +29,36 @@ def lifetime_ms(seconds: float) -> int:
     if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds * 1000 < 1:
         raise ValueError(f"no time to live: {seconds!r:.80}")
     return round(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long projections stay, in milliseconds: of a run after its final fact, else while nobody needs them."""
+
+    timeline_ms: int
+    snapshot_ms: int
+    idle_ms: int
+
+    @classmethod
+    def of(cls, timeline: float, snapshot: float, idle: float) -> Lifetimes:
+        """From seconds. Raises ValueError as `lifetime_ms`."""
+        return cls(lifetime_ms(timeline), lifetime_ms(snapshot), lifetime_ms(idle))
+
+    def ends(self, feed: Feed, final_at: int | None, used_at: int) -> tuple[int | None, int | None]:
+        """When the timeline goes and when all of it goes, wall ms; None: not while things are as they are.
+
+        `used_at` is when somebody last wrote a fact, opened the projection or watched.
+        """
+        if idles(feed):
+            return None, used_at + self.idle_ms
+        if final_at is None:
+            return None, None
+        return final_at + self.timeline_ms, final_at + self.snapshot_ms
+
+
+def idles(feed: Feed) -> bool:
+    """Whether the projection ends by being left alone: threads and topics have no final fact."""
+    return feed.kind != "run"
 
 
 def new_floor(marks: Marks, keep: Retention, *, aged: int, heavy: int) -> int:

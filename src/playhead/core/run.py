@@ -98,6 +98,7 @@ class Run:
     failure: Failure | None = None
     state: bytes | None = None  # the attempt's state as its last fact stored it (JSON object)
     lacking: tuple[Event, ...] = ()  # for the next fact to take along, see `Fact`
+    published: int = 0  # events of the latest attempt, as many as it was heard to have published
     rev: int = 0  # of the run's feed
     epoch: int = 0  # last one minted for the run's feed; 0: none yet
     minted_at: int = 0
@@ -143,3 +144,4 @@ class Outcome:
     partial: bytes | None = None
     released: bool = False
     lacking: tuple[Event, ...] = ()  # what it published and the live store, being away, did not take
+    published: int = 0  # the number of the last event that it published, these included

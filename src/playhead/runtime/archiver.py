@@ -20,13 +20,13 @@ _FEEDS = 200  # of one round
 
 
 class Archiver:
-    """Repeatable at any moment: the archive takes an event once, by its id. One at a time for each feed in this
-    process, so that the archive's order is the timeline's."""
+    """Repeatable at any moment, in any number of processes: the archive takes an event once, by its id, and only behind
+    what was its newest one before the timeline was read. So its order is the timeline's, whoever archives."""
 
     def __init__(self, record: RunStore, archive: Archive, live: ProjectionStore, clock: Clock, *, every: float = 0.5):
         self._record, self._archive, self._live, self._clock, self._every = record, archive, live, clock, every
         self._outage = Outage(_log, "nothing can be archived now")
-        self._turns = Turns()
+        self._turns = Turns()  # the archive's own guard holds against other processes
 
     async def keep_archiving(self) -> None:
         while True:
@@ -69,9 +69,10 @@ class Archiver:
         """
         feed = run_feed(run.id)
         async with self.alone(feed):
-            await self._timeline(feed)
-            async for known in self._facts(feed, run.rev):
-                await self._archive.append(feed, known)
+            while True:
+                await self._timeline(feed)
+                if await self._append(feed, self._facts(feed, run.rev), await self._newest(feed)):
+                    return
 
     def alone(self, feed: Feed) -> AbstractAsyncContextManager[None]:
         """Nothing of this feed is archived by this process meanwhile, but by whoever holds this."""
@@ -85,12 +86,28 @@ class Archiver:
             yield [(event, 0) for fact in facts for event in (*fact.lacking, fact.event)]
             rev = page.facts[-1].rev
 
-    async def _fill(self, feed: Feed, view: View) -> None:
-        """Archive what the record has of a hole before these entries, which was trimmed before it was archived. Later
-        it would come behind them."""
-        revs = [rev for entry in view.entries if (rev := fact_rev(feed, entry.event.id)) is not None]
-        async for known in self._facts(feed, min(revs) - 1 if revs else view.marks.rev):
-            await self._archive.append(feed, known)
+    async def _newest(self, feed: Feed) -> str | None:
+        """The id of the newest event that is archived. What is to follow it must be read after this."""
+        found = await self._archive.read(feed, None, 1)
+        return found[-1][0].id if found else None
+
+    async def _append(self, feed: Feed, pages: AsyncIterator[list[tuple[Event, int]]], newest: str | None) -> bool:
+        """Archive these behind what was the newest; False if somebody else archived more meanwhile."""
+        async for known in pages:
+            if known and (newest := await self._archive.append(feed, known, newest)) is None:
+                return False
+        return True
+
+    async def _known(
+        self, feed: Feed, view: View, known: list[tuple[Event, int]], hole: bool
+    ) -> AsyncIterator[list[tuple[Event, int]]]:
+        """These entries, and before them what the record has of the hole in front of them, which was trimmed before it
+        was archived. Later it would come behind them."""
+        if hole:
+            revs = [rev for entry in view.entries if (rev := fact_rev(feed, entry.event.id)) is not None]
+            async for facts in self._facts(feed, min(revs) - 1 if revs else view.marks.rev):
+                yield facts
+        yield known
 
     async def _true(self, feed: Feed, entries: Sequence[Entry]) -> list[tuple[Event, int]] | None:
         """These events, as far as the record bears them out: of its own facts it alone knows what they say, and a
@@ -111,6 +128,7 @@ class Archiver:
 
     async def _timeline(self, feed: Feed) -> None:
         while True:
+            newest = await self._newest(feed)
             marks = (await self._live.stand([feed])).get(feed)
             if marks is None or marks.archived >= marks.position:
                 return
@@ -121,9 +139,9 @@ class Archiver:
             if known is None:  # it would wait to be archived for ever
                 await self._live.drop(feed)
                 return
-            if view.entries[0].position > marks.archived + 1:
-                await self._fill(feed, view)
-            await self._archive.append(feed, known)
+            hole = view.entries[0].position > marks.archived + 1
+            if not await self._append(feed, self._known(feed, view, known, hole), newest):
+                continue
             await self._live.archived(feed, marks.epoch, view.entries[-1].position)
             if view.entries[-1].position >= view.marks.position:
                 return

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from playhead.core import payload as payloads
 from playhead.core.event import Event
-from playhead.core.ids import EVERY_TENANT, run_feed, uuid7
+from playhead.core.ids import EVERY_TENANT, published_place, run_feed, uuid7
 from playhead.core.interrupt import Interrupt, Question
 from playhead.core.redaction import Redactor
 from playhead.core.run import Failure, Outcome, Run, Status
@@ -127,16 +127,18 @@ class LiveAttempt:
             )
         )
 
-    async def ask(self, key: str, kind: str, payload: object, deadline: int | None) -> Interrupt:
+    async def ask(self, key: str, kind: str, payload: object, within: int | None) -> Interrupt:
         """Ask a person and wait for the question to close; the closed interrupt. Raises RunCancelled, AttemptLost."""
         self.check()
-        question = Question(key, kind, payloads.bounded(self._redactor.value(payload)), deadline)
+        question = Question(key, kind, payloads.bounded(self._redactor.value(payload)), within)
         await self.publisher.flush()  # an attempt's publishes come before its facts (law 3)
         new_id = uuid7(self._clock.wall_ms(), self._clock.random(10))
         # From before it is asked: the answer may be there as soon as the question is.
         with self._waiters.listening(self.run.id) as event:
             asked = await self._surely(
-                lambda: self._record.ask(self.run.id, self.run.token, question, new_id, self.publisher.state())
+                lambda: self._record.ask(
+                    self.run.id, self.run.token, question, new_id, self.publisher.state(), self.publisher.acknowledged
+                )
             )
             await self._after_fact()
             self._set_waiting(asked.open)
@@ -172,6 +174,7 @@ class LiveAttempt:
                 said,
                 outcome.released,
                 lacking,
+                published_place(lacking[-1].id)[1] if lacking else self.publisher.acknowledged,
             )
             return await self._surely(lambda: self._record.finish(self.run.id, self.run.token, ending), final=True)
         except (AttemptLost, RunFinal) as error:

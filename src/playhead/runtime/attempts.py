@@ -37,6 +37,7 @@ class Attempts:
         self._attempts: dict[tuple[str, int], LiveAttempt] = {}
         self._ears: dict[tuple[str, int], Ear] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._left: dict[tuple[str, int], float] = {}  # ours, says the record, and nobody here works on it: since when
         self.heartbeat: Heartbeat | None = None
 
     def __len__(self) -> int:
@@ -86,7 +87,17 @@ class Attempts:
             if attempt.run.id == run_id:
                 attempt.stop(Stop.CANCEL)
 
+    def left(self, seconds: float) -> list[tuple[str, int]]:
+        """Attempts that the record has as this process's own and on which nobody here has worked for so long.
+
+        An end that was committed can be lost with a fail-over of the record, and a fault of ours may lose one too.
+        """
+        now = self._clock.steady()
+        return [one for one, since in self._left.items() if one not in self._attempts and now - since >= seconds]
+
     def on_beat(self, beat: Beat) -> None:
+        now = self._clock.steady()
+        self._left = {one: self._left.get(one, now) for one in beat.left if one not in self._attempts}
         for attempt in self.all():
             if attempt.key in beat.lost and not attempt.ended:
                 _log.warning("run %s attempt %d is not ours any more", *attempt.key)

@@ -15,7 +15,6 @@ from playhead.core.text import TextPart
 from playhead.errors import NotFound, StoreUnavailable
 from playhead.interfaces import Archive, ProjectionStore, RunStore, TextChannel, View
 from playhead.runtime.documents import (
-    event_document,
     final_event,
     interrupt_document,
     record_snapshot,
@@ -74,9 +73,7 @@ class Screens:
                 parts = await self._texts.read_text(feed) if view else []
         except (StoreUnavailable, TimeoutError):
             degraded, view = StoreUnavailable.code, None
-        shown = await self._page(run, view, limit)
-        if degraded and not await self._archived_whole(run):
-            shown = replace(shown, complete=False)  # the archive follows behind a timeline that cannot be seen
+        shown = await self._newest(run, view, limit, seen=degraded is None)
         # After the view: a question that the cursor is past must be here.
         asked = await self._record.interrupts(run.tenant, run.id)
         body = b"".join(
@@ -111,14 +108,18 @@ class Screens:
         """Up to `limit` events before the event of this id (None: the newest), oldest first."""
         feed = run_feed(run.id)
         view: View | None = None
+        seen = True
         try:
             if not await self._archived_whole(run):
                 position = await self._live.find(feed, before) if before is not None else None
                 if before is None or position is not None:
                     view = await self._live.read(feed, before=position, limit=limit)
         except StoreUnavailable:
-            pass  # the archive has what it has
-        found = await page(self._archive, feed, view, limit, before=before)
+            seen = False  # the archive has what it has
+        if before is None:
+            found = await self._newest(run, view, limit, seen=seen)
+        else:
+            found = await page(self._archive, self._live, feed, view, limit, before=before)
         return b'{"events":[%b],"timeline":%b}' % (b",".join(found.events), _timeline(found, limit))
 
     async def _agreed(self, run: Run, limit: int) -> tuple[Run, View | None]:
@@ -128,7 +129,8 @@ class Screens:
             view = await self._live.read(feed, limit=max(limit, 1))
             if view is not None and view.snapshot.rev > run.rev:
                 run = await self._again(run)
-            if repair.needed(run, view.marks if view else None) is repair.Repair.NONE:
+            marks, shown = (view.marks, view.snapshot.status) if view else (None, None)
+            if repair.needed(run, marks, shown=shown) is repair.Repair.NONE:
                 return run, view
             brought = await self._projector.bring(run.id)
             if brought is None:
@@ -145,17 +147,19 @@ class Screens:
             raise NotFound
         return found
 
-    async def _page(self, run: Run, view: View | None, limit: int) -> Page:
+    async def _newest(self, run: Run, view: View | None, limit: int, *, seen: bool) -> Page:
+        """The page that ends at the tip. `seen`: whether the timeline could be looked at."""
         feed = run_feed(run.id)
-        last = None
-        if view is None and run.status.final:
-            event = final_event(run)
-            last = (event.id, event_document(event, 0))
+        archived = await self._archived_whole(run)
+        last = final_event(run) if view is None and run.status.final else None
         rev = view.marks.rev if view else run.rev
-        if view is None or not await self._archived_whole(run):
-            return await page(self._archive, feed, view, max(limit, 1), last=last, rev=rev)
-        shown = await page(self._archive, feed, None, max(limit, 1), rev=rev)
-        return replace(shown, complete=shown.complete and view.marks.floor <= view.marks.archived)
+        shown = await page(
+            self._archive, self._live, feed, None if archived else view, max(limit, 1), last=last, rev=rev
+        )
+        # The archive follows behind a timeline that cannot be seen; and what was trimmed before it came is nowhere.
+        hidden = not seen and not archived
+        holed = view is not None and view.marks.floor > view.marks.archived
+        return replace(shown, complete=shown.complete and not hidden and not holed)
 
     async def _archived_whole(self, run: Run) -> bool:
         """Whether the run is over and the archive has it to its end. Then the archive beats the timeline: should that

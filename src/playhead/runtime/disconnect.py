@@ -1,63 +1,93 @@
-"""What becomes of a run whose last viewer left (law 9): nothing, unless its policy says otherwise."""
+"""Tells the record which runs have viewers at this process, for runs that are not to go on without any (law 9)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from itertools import islice
 
-from playhead.core.ids import EVERY_TENANT, Feed
-from playhead.errors import StoreUnavailable
-from playhead.interfaces import Clock, RunStore
+from playhead.core.ids import Feed
+from playhead.errors import PlayheadError
+from playhead.interfaces import Clock, Presence
+from playhead.runtime.supervise import Outage
+from playhead.runtime.waiters import woken
 
-_T = TypeVar("_T")
 _log = logging.getLogger("playhead.disconnect")
-_RETRY = 1.0  # seconds between two tries of a record that does not answer
+_AT_ONCE = 500  # runs in one act
 
 
 class DisconnectPolicy:
-    """Told by the hub of first and last viewers. A run that nobody ever watched is never cancelled by this."""
+    """The hub says which runs gain their first viewer here or lose their last one. Whether a run is cancelled the
+    record decides, which knows of every process; `on_left` is awaited when somebody left.
 
-    def __init__(self, record: RunStore, clock: Clock, cancel: Callable[[str], Awaitable[object]]) -> None:
-        self._record, self._clock, self._cancel = record, clock, cancel
-        self._leaving: dict[Feed, asyncio.Task[None]] = {}
+    Who watches is told again well within each `grace`: others may have taken this process for dead meanwhile.
+    """
+
+    def __init__(
+        self,
+        record: Presence,
+        process: str,
+        clock: Clock,
+        *,
+        grace: float = 30.0,
+        retry: float = 1.0,
+        on_left: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._record, self._process, self._clock = record, process, clock
+        self._grace, self._retry, self._on_left = grace, retry, on_left
+        self._watched: set[str] = set()
+        self._untold: set[str] = set()  # runs of which the record does not know yet what they are here
+        self._told_all = clock.steady()
+        self._wake = asyncio.Event()
+        self._outage = Outage(_log, "the record is not told who watches")
         self._closed = False
 
     def came(self, feed: Feed) -> None:
-        if (task := self._leaving.pop(feed, None)) is not None:
-            task.cancel()
+        self._note(feed, self._watched.add)
 
     def left(self, feed: Feed) -> None:
-        if feed.kind == "run" and not self._closed:
-            self.came(feed)
-            self._leaving[feed] = asyncio.get_running_loop().create_task(self._wait(feed))
+        self._note(feed, self._watched.discard)
+
+    def _note(self, feed: Feed, change: Callable[[str], None]) -> None:
+        if not self._closed:
+            change(feed.id)
+            self._untold.add(feed.id)
+            self._wake.set()
 
     async def close(self) -> None:
-        """A server that stops is no viewer that left."""
+        """A server that stops is no viewer that left: the end of its lease says that it is gone."""
         self._closed = True
-        tasks, self._leaving = list(self._leaving.values()), {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _wait(self, feed: Feed) -> None:
-        try:
-            run = await self._surely(lambda: self._record.get(EVERY_TENANT, feed.id))
-            if run is not None and not run.status.final and run.policy.cancel_after is not None:
-                await self._clock.sleep(run.policy.cancel_after)
-                await self._surely(lambda: self._cancel(feed.id))
-        except Exception:
-            # Nobody waits for this task: what went wrong is told here or never.
-            _log.exception("%s could not be cancelled after its last viewer left", feed.key)
-        finally:
-            if self._leaving.get(feed) is asyncio.current_task():
-                del self._leaving[feed]
-
-    async def _surely(self, act: Callable[[], Awaitable[_T]]) -> _T:
-        """The policy holds for as long as nobody came back, however long the record takes to answer."""
+    async def keep_telling(self) -> None:
         while True:
+            self._wake.clear()
             try:
-                return await act()
-            except StoreUnavailable:
-                await self._clock.sleep(_RETRY)
+                await self.tell()
+                self._outage.ended()
+            except PlayheadError as error:
+                self._outage.began(error)
+                await self._clock.sleep(self._retry)
+            await woken(self._wake, self._retry)
+
+    async def tell(self) -> None:
+        """Tell what has changed. What the record does not answer is told the next time, as it is then."""
+        now = self._clock.steady()
+        if now - self._told_all >= self._grace / 2:
+            self._untold |= self._watched
+            self._told_all = now
+        anybody_left = False
+        while some := set(islice(self._untold, _AT_ONCE)):
+            self._untold -= some
+            came, left = some & self._watched, some - self._watched
+            try:
+                if came:
+                    await self._record.watch(self._process, came)
+                if left:
+                    await self._record.unwatch(self._process, left)
+                    anybody_left = True
+            except BaseException:
+                self._untold |= some
+                raise
+        if anybody_left:
+            await self._on_left()

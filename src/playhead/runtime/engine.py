@@ -30,6 +30,7 @@ from playhead.interfaces import Clock
 from playhead.runtime.archiver import Archiver
 from playhead.runtime.attempt import LiveAttempt
 from playhead.runtime.attempts import Attempts
+from playhead.runtime.bell import Bell
 from playhead.runtime.bootstrap import Screens
 from playhead.runtime.claims import Claims
 from playhead.runtime.disconnect import DisconnectPolicy
@@ -65,7 +66,6 @@ class Engine:
         for one in agents:
             if one.name in self.agents:
                 raise InvalidRequest(f"Two agents are called {one.name}.")
-            one.wall_ms = clock.wall_ms
             self.agents[one.name] = one
         self._redactor = redactor or Redactor()
         self.process = uuid7(clock.wall_ms(), clock.random(10))
@@ -93,6 +93,7 @@ class Engine:
             poll=self.options.reconcile,
             cancel_grace=self.options.cancel_grace,
         )
+        self.bell = Bell(ports.signal, clock, self.worker.wake)
         self.heartbeat = self.attempts.heartbeat = Heartbeat(
             ports.record,
             self.process,
@@ -112,11 +113,16 @@ class Engine:
             every=self.options.reconcile,
             lease=self.options.lease,
             outbox_ttl=self.options.outbox_ttl,
+            viewer_grace=self.options.viewer_grace,
             on_change=self._changed,
+            process=self.process,
+            left=self.attempts.left,
         )
         self.dispatcher = Dispatcher(ports.record, clock, listeners or {}, self.process)
         self.claims = Claims(ports.record, self.attempts, self.process)
-        self.disconnect = DisconnectPolicy(ports.record, clock, self._cancel_unwatched)
+        self.disconnect = DisconnectPolicy(
+            ports.record, self.process, clock, grace=self.options.viewer_grace, on_left=self.reconciler.desert
+        )
         self.hub = Hub(
             ports.record,
             ports.live,
@@ -163,9 +169,11 @@ class Engine:
             "attempts": self.attempts.keep_touching,
             "dispatcher": self.dispatcher.keep_dispatching,
             "hub": self.hub.run,
+            "disconnect": self.disconnect.keep_telling,
         }
         if self.options.worker:
             loops["worker"] = self.worker.keep_working
+            loops["bell"] = self.bell.listen
         if self.options.archive != "off":
             loops["archiver"] = self.archiver.keep_archiving
         for name, loop in loops.items():
@@ -191,6 +199,7 @@ class Engine:
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._surely(self.bell.close)
         await self._surely(lambda: self.dispatcher.drain(2.0))
         await self._surely(self.reconciler.round)
         if self.options.archive != "off":
@@ -257,6 +266,7 @@ class Engine:
             except StoreUnavailable:
                 _log.warning("run %s is recorded; it shows when the live store is back", run.id)
             self.worker.wake()
+            self.bell.ring()
             self.dispatcher.wake()
         return run, created
 
@@ -308,6 +318,7 @@ class Engine:
         interrupt = await self.ports.record.decide(tenant, run_id, interrupt_id, encoded, by)
         await self._committed(run_id)
         self.worker.wake()
+        self.bell.ring()  # its attempt may have been released
         return interrupt
 
     async def interrupts(self, tenant: str, run_id: str | None = None) -> list[Interrupt]:
@@ -378,9 +389,6 @@ class Engine:
     async def _committed(self, run_id: str) -> None:
         self._changed(run_id)
         await quietly(self.projector, run_id)
-
-    async def _cancel_unwatched(self, run_id: str) -> None:
-        await self.cancel(EVERY_TENANT, run_id, by="disconnect_policy", reason="the last viewer left")
 
     def _changed(self, run_id: str) -> None:
         self.waiters.wake(run_id)

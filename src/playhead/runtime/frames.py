@@ -17,8 +17,11 @@ def event(cursor: Cursor, data: bytes) -> bytes:
 
 
 def unplaced(data: bytes) -> bytes:
-    """An event that has no cursor: the final one of a run whose timeline is gone."""
-    return b"data: %b\n\n" % data
+    """An event that has no cursor: the final one of a run whose timeline is gone.
+
+    Its id is empty: a frame that has no id at all takes over the one before it.
+    """
+    return b"id: \ndata: %b\n\n" % data
 
 
 def state(snapshot: Snapshot, degraded: str | None) -> bytes:

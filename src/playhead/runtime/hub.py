@@ -50,7 +50,7 @@ class HubOptions:
 class Hub:
     """One for a process, in one event loop; it is a `Listener` on the signal. `run` has to run as long as it is used.
 
-    `on_first` and `on_empty` are told of feeds that gain their first viewer or lose their last one.
+    `on_first` and `on_empty` are told of feeds that gain their first viewer or lose their last one, where that matters.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Hub:
         found = self._feeds.get(feed)
         if found is None:
             found = self._feeds[feed] = LiveFeed(self, feed)
-        self._hold(found)
+        self._hold(found, run)
         try:
             await found.ready()
             if run is not None and not found.agrees(run):
@@ -113,11 +113,11 @@ class Hub:
         found = self._feeds.get(feed)
         if found is None or not found.known or not found.agrees(run):
             return None
-        self._hold(found)
+        self._hold(found, run)
         return found
 
-    def _hold(self, live: LiveFeed) -> None:
-        live.holds += 1
+    def _hold(self, live: LiveFeed, run: Run | None) -> None:
+        live.hold(run)
         self._empty.pop(live.feed, None)
 
     def detach(self, live: LiveFeed) -> None:
@@ -199,7 +199,7 @@ class Hub:
         if not viewer.counted:
             viewer.counted = True
             viewer.feed.watched += 1
-            if viewer.feed.watched == 1 and self.on_first is not None:
+            if viewer.feed.watched == 1 and viewer.feed.counts and self.on_first is not None:
                 self.on_first(viewer.feed.feed)
 
     def leave(self, viewer: Viewer) -> None:
@@ -207,7 +207,7 @@ class Hub:
         viewer.feed.viewers.discard(viewer)
         if viewer.counted:
             viewer.feed.watched -= 1
-            if viewer.feed.watched == 0 and self.on_empty is not None:
+            if viewer.feed.watched == 0 and viewer.feed.counts and self.on_empty is not None:
                 self.on_empty(viewer.feed.feed)
 
     def wake(self, viewers: Iterable[Viewer]) -> None:
@@ -318,6 +318,7 @@ class Hub:
         before = [live.standing() for live in feeds]
         stands = await self.live.stand(names)
         lengths = await self.texts.lengths(names)
+        await self.live.watched(names)
         behind, quiet = [], []
         for live, standing in zip(feeds, before, strict=True):
             marks, held = stands.get(live.feed), lengths.get(live.feed, {})

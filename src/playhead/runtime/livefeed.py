@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from playhead.core import repair, replay
+from playhead.core import disconnect, repair, replay
 from playhead.core.cursor import Cursor
 from playhead.core.event import Entry
 from playhead.core.ids import Feed
@@ -42,6 +42,7 @@ class LiveFeed:
         self.viewers: set[Viewer] = set()
         self.holds = 0  # requests that use it, with or without a viewer that is started
         self.watched = 0  # viewers that were started and have not left
+        self.counts = False  # it matters whether there are any
         self.marks: Marks | None = None
         self.ring: Ring | None = None
         self.text = TextView()
@@ -71,6 +72,11 @@ class LiveFeed:
 
     # What a request asks.
 
+    def hold(self, run: Run | None) -> None:
+        """One more request uses it, which has just read the run."""
+        self.holds += 1
+        self.counts |= run is not None and disconnect.counts(run)
+
     async def ready(self) -> None:
         """Return once the feed can be followed, or is `over`. Raises StoreUnavailable, NotFound, NotReady."""
         while not self.known and self.over is None:
@@ -97,7 +103,8 @@ class LiveFeed:
 
     def agrees(self, run: Run) -> bool:
         """Whether the record's row and what is known here need no repair."""
-        return self.over is not None or repair.needed(run, self.marks) is repair.Repair.NONE
+        shown = self._snapshot.status if self._snapshot else None
+        return self.over is not None or repair.needed(run, self.marks, shown=shown) is repair.Repair.NONE
 
     async def page(self, after: int) -> View | None:
         """The entries after a position, from the store; viewers that ask for the same share one read."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from playhead.core import cursor, repair
 from playhead.core.ids import Feed, run_feed
 from playhead.core.repair import Repair
-from playhead.core.run import Run
+from playhead.core.run import Run, Status
 from playhead.core.transition import Already, Applied, Final, Marks, NeedsRebuild, Opening, carried
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Clock, FactPage, ProjectionStore, RunStore
@@ -87,7 +87,7 @@ class Projector:
         return cursor.tag(self._clock.random(6))
 
     async def _agree(self, feed: Feed, rebuild: bool, wait: bool) -> tuple[Run | None, bool]:
-        reopened = False
+        reopened = projected = False
         run: Run | None = None
         for _ in range(_ROUNDS):
             marks = await self._marks(feed)
@@ -97,7 +97,8 @@ class Projector:
                 return None, False
             run = page.run
             oldest = page.oldest_rev or run.rev + 1  # with no fact kept at all, what is lacking cannot be had either
-            match repair.needed(run, marks, oldest):
+            shown = await self._end_shown(feed, run, marks) if not projected else None
+            match repair.needed(run, marks, oldest, shown=shown):
                 case Repair.NONE if not rebuild or run.status.final:
                     if marks is None and page.facts:
                         await self._before_empty(run)
@@ -107,6 +108,7 @@ class Projector:
                     await self._drop(run, marks)
                 case Repair.PROJECT if marks is not None and (run.status.final or not rebuild):
                     if await self._project(page, marks):
+                        projected = True
                         continue
                     if run.status.final:
                         await self._drop(run, marks)
@@ -179,6 +181,13 @@ class Projector:
 
     async def _marks(self, feed: Feed) -> Marks | None:
         return (await self._live.stand([feed])).get(feed)
+
+    async def _end_shown(self, feed: Feed, run: Run, marks: Marks | None) -> Status | None:
+        """How a run that is over has ended, as the projection shows it that somebody else brought there."""
+        if marks is None or not marks.final or not run.status.final:
+            return None
+        view = await self._live.read(feed, limit=1)
+        return view.snapshot.status if view is not None and view.marks.epoch == marks.epoch else None
 
     async def _before_empty(self, run: Run) -> None:
         if self.before_empty is not None:

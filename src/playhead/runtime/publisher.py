@@ -100,10 +100,8 @@ class Publisher:
         """Publish one event with the state it leads to; returns when the projection has it, or the store is down."""
         self._check_open()
         events.check_type(name)
-        at = self._clock.wall_ms()
-        event = events.published(
-            self._run_id, self._token, self._backlog.n + 1, name, self._redactor.value(payload), at
-        )
+        clean, at = self._redactor.value(payload), self._clock.wall_ms()
+        event = events.published(self._run_id, self._token, self._backlog.n + 1, name, clean, at)
         self.set_state(changes)  # validated before anything is counted
         waiter = self._backlog.add(event)
         full = len(self._backlog.items) > self._options.pending or self._backlog.bytes > self._options.pending_bytes
@@ -163,6 +161,11 @@ class Publisher:
     def place(self) -> tuple[int, int]:
         """The epoch it writes under, and the highest rev it knows."""
         return self._epoch, self._rev
+
+    @property
+    def acknowledged(self) -> int:
+        """The number of the newest event that viewers were shown, or was given up."""
+        return self._backlog.n - len(self._backlog.items)
 
     def state(self) -> bytes | None:
         return None if self.closed else self._encoded
@@ -375,13 +378,14 @@ class Publisher:
 
     async def _refused(self, reply: TextReply) -> None:
         match reply:
-            case Stale() | Final():
+            case Stale():
                 self.shut()
                 self._lost(None)
             case WrongEpoch(epoch):
                 self.reopened(epoch, self._rev)
-            case Behind() | Gap() | NeedsRebuild():
-                # Under our own epoch the projection went back: its marks may agree with the record all the same.
+            case Final() | Behind() | Gap() | NeedsRebuild():
+                # The record says whether the run is over: it may have lost the end that the projection shows. Under
+                # our own epoch the projection went back: its marks may agree with the record all the same.
                 back = isinstance(reply, NeedsRebuild) and reply.seen == self._epoch
                 await self._bring(rebuild=back)
             case _:

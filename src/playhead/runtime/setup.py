@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,8 +30,6 @@ class AgentCard(Protocol):
 class AgentLike(AgentCard, Callee, Protocol):
     """An agent as the engine needs it; `playhead.agent` makes them."""
 
-    wall_ms: Callable[[], int]
-
     def validate(self, given: object) -> bytes: ...
 
 
@@ -57,6 +55,7 @@ class EngineOptions:
     drain_window: float = 5.0
     drain_grace: float = 10.0
     outbox_ttl: float = 86_400.0
+    viewer_grace: float = 30.0
     archive: str = "async"
     sweep: float = 15.0
     reconcile: float = 1.0

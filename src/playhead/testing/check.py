@@ -36,7 +36,7 @@ class LiveBench:
 B = TypeVar("B")
 
 # Called with the options of a check: none for a record, an archive or a signal; for a projection store `retention`,
-# `timeline_ttl` and `snapshot_ttl`.
+# `timeline_ttl` and `snapshot_ttl`, and `idle_ttl` where the check is about that.
 Make = Callable[..., AbstractAsyncContextManager[B]]
 
 

@@ -1,4 +1,7 @@
-"""The suite of `ProjectionStore`. `make(retention=, timeline_ttl=, snapshot_ttl=)` gives a fresh store each time."""
+"""The suite of `ProjectionStore`.
+
+`make(retention=, timeline_ttl=, snapshot_ttl=, idle_ttl=)` gives a fresh store each time.
+"""
 
 from __future__ import annotations
 

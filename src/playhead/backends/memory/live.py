@@ -12,7 +12,7 @@ from playhead.core import transition
 from playhead.core.cursor import Cursor
 from playhead.core.event import Entry, Fact
 from playhead.core.ids import Feed, check_whole
-from playhead.core.retention import Retention, lifetime_ms, new_floor
+from playhead.core.retention import Lifetimes, Retention, idles, new_floor
 from playhead.core.snapshot import Snapshot
 from playhead.core.text import TextApplied, TextPart, TextReply, TextWrite, judge_text
 from playhead.core.transition import Already, Applied, Marks, NeedsRebuild, Opening, Publish, Reply
@@ -35,8 +35,8 @@ class _Projection:
     rows: list[_Row] = field(default_factory=list)  # from floor + 1 on, without a hole
     places: dict[str, int] = field(default_factory=dict)  # event id → position
     text: dict[tuple[int, str], TextPart] = field(default_factory=dict)
-    timeline_ends: int | None = None  # wall ms, set by the final fact
-    snapshot_ends: int | None = None
+    final_at: int | None = None  # wall ms
+    used_at: int = 0  # likewise
 
     def copy(self) -> _Projection:
         return replace(self, rows=copy(self.rows), places=copy(self.places), text=copy(self.text))
@@ -76,12 +76,20 @@ class MemoryLive:
 
     unreadable = 0  # it decodes nothing
 
-    def __init__(self, clock: Clock, retention: Retention, timeline_ttl: float, snapshot_ttl: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        retention: Retention,
+        timeline_ttl: float,
+        snapshot_ttl: float,
+        idle_ttl: float = 86_400.0,
+    ) -> None:
+        """The times to live are seconds: the first two after the final fact, the last one after a thread or topic was
+        left alone. Raises ValueError for one that cannot be."""
         self.signal = LocalSignal()
         self._clock = clock
         self._retention = retention
-        self._timeline_ttl = lifetime_ms(timeline_ttl)
-        self._snapshot_ttl = lifetime_ms(snapshot_ttl)
+        self._lifetimes = Lifetimes.of(timeline_ttl, snapshot_ttl, idle_ttl)
         self._lock = Lock()
         self._held: Copy = {}
 
@@ -110,6 +118,7 @@ class MemoryLive:
             if refused is not None:
                 return refused
             held = _Projection(transition.after_opening(opening), transition.opening_snapshot(opening))
+            held.used_at = self._clock.wall_ms()
             self._held[opening.feed] = held
             return self._done(opening.feed, held, ())
 
@@ -124,8 +133,9 @@ class MemoryLive:
             held.snapshot = transition.fact_snapshot(held.snapshot, moved, fact, at)
             void = moved.token if fact.starts_attempt else 0
             held.text = {key: part for key, part in held.text.items() if part.token >= void}
+            held.used_at = at
             if fact.final:
-                held.timeline_ends, held.snapshot_ends = at + self._timeline_ttl, at + self._snapshot_ttl
+                held.final_at = at
             self._append(held, moved, (entry,), at)
             return self._done(fact.feed, held, (entry,), void)
 
@@ -226,17 +236,23 @@ class MemoryLive:
             if held is not None and epoch in (held.marks.epoch, None):
                 del self._held[feed]
 
+    async def watched(self, feeds: Collection[Feed]) -> None:
+        with self._lock:
+            for feed in filter(idles, feeds):
+                if held := self._held.get(feed):
+                    held.used_at = self._clock.wall_ms()
+
     async def expire(self) -> int:
         with self._lock:
             now = self._clock.wall_ms()
             gone = 0
             for feed, held in list(self._held.items()):
-                if held.snapshot_ends is not None and held.snapshot_ends <= now:
+                timeline_ends, ends = self._lifetimes.ends(feed, held.final_at, held.used_at)
+                if ends is not None and ends <= now:
                     del self._held[feed]
                     gone += 1
-                elif held.timeline_ends is not None and held.timeline_ends <= now:
+                elif timeline_ends is not None and timeline_ends <= now and held.rows:
                     held.cut(held.marks.position)
-                    held.timeline_ends = None
                     gone += 1
             return gone
 

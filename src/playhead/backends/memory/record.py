@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from playhead.core import decision as decisions
+from playhead.core import disconnect, lifecycle, repair
 from playhead.core import lease as leases
-from playhead.core import lifecycle, repair
 from playhead.core.event import Event, Fact, numbered
 from playhead.core.ids import EVERY_TENANT, Feed, run_feed
 from playhead.core.interrupt import Interrupt, Question
@@ -35,6 +35,7 @@ class _File:
     holds: dict[int, tuple[str, int]] = field(default_factory=dict)  # rev → who tells its listeners, until when
     settled: tuple[int, int] = (0, 0)  # epoch, rev
     audit: list[AuditEntry] = field(default_factory=list)
+    dues: dict[str, int | None] = field(default_factory=dict)  # process → until when it waits, see `disconnect`
 
     @property
     def settled_rev(self) -> int:
@@ -187,7 +188,8 @@ class MemoryRecord:
                     lost.add((run_id, token))
                 elif file.run.cancel_requested_at is not None:
                     cancelled[run_id] = file.run.cancel_reason
-            return Beat(frozenset(lost), cancelled)
+            own = {(file.run.id, file.run.token) for file in self._files.values() if file.run.owner == process}
+            return Beat(frozenset(lost), cancelled, frozenset(own.difference(held)))
 
     async def leave(self, process: str) -> None:
         with self._act():
@@ -210,18 +212,71 @@ class MemoryRecord:
         with self._act():
             return [self._shown(file) for file in self._files.values() if self._expired(file.run)][:limit]
 
-    async def lose(self, run_id: str, token: int, partial: bytes | None) -> Run | None:
+    async def lose(self, run_id: str, token: int, partial: bytes | None, by: str | None = None) -> Run | None:
         with self._act() as at:
             file = self._files.get(run_id)
-            if file is None or file.run.token != token or not self._expired(file.run):
+            if file is None or file.run.token != token or file.run.owner is None:
+                return None
+            if file.run.owner != by and not self._expired(file.run):
                 return None
             return self._apply(file, lifecycle.lose(file.run, file.interrupts.values(), at, partial), at)
 
-    async def ask(self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None) -> Interrupt:
+    async def watch(self, process: str, runs: Collection[str]) -> None:
+        with self._act():
+            for file in map(self._files.get, runs):
+                if file is not None and disconnect.counts(file.run):
+                    file.dues[process] = None
+
+    async def unwatch(self, process: str, runs: Collection[str]) -> None:
+        with self._act() as at:
+            for file in map(self._files.get, runs):
+                if file is not None:
+                    self._left(file, process, at)
+
+    def _left(self, file: _File, process: str, at: int, grace_ms: int = 0) -> None:
+        if disconnect.counts(file.run):
+            file.dues[process] = disconnect.due_at(file.run.policy.cancel_after, at, grace_ms)
+        else:
+            file.dues.pop(process, None)
+
+    async def unwatch_expired(self, grace_ms: int, limit: int) -> int:
+        with self._act() as at:
+            gone = [
+                (file, process)
+                for file in self._files.values()
+                for process, due in file.dues.items()
+                if due is None and not self._held(process)
+            ][:limit]
+            for file, process in gone:
+                self._left(file, process, at, grace_ms)
+            return len(gone)
+
+    async def deserted(self, limit: int) -> list[str]:
+        with self._act() as at:
+            first = [
+                (min(due), file.run.id)
+                for file in self._files.values()
+                if (due := [one for one in file.dues.values() if one is not None and one <= at])
+            ]
+            return [run_id for _, run_id in sorted(first)[:limit]]
+
+    async def desert(self, run_id: str) -> Run | None:
+        with self._act() as at:
+            file = self._files.get(run_id)
+            if file is None:
+                return None
+            dues = list(file.dues.values())
+            file.dues = {process: due for process, due in file.dues.items() if due is None or due > at}
+            change = disconnect.desert(file.run, dues, file.interrupts.values(), at)
+            return self._apply(file, change, at) if change else None
+
+    async def ask(
+        self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None, published: int = 0
+    ) -> Interrupt:
         with self._act() as at:
             file = self._owned(run_id, token)
             asked = file.interrupts.values()
-            change, interrupt = decisions.ask(file.run, token, question, asked, new_id, state, at)
+            change, interrupt = decisions.ask(file.run, token, question, asked, new_id, state, at, published)
             self._apply(file, change, at)
             return interrupt
 
@@ -354,11 +409,14 @@ class MemoryRecord:
             self._archive.pop(run_feed(run_id), None)
             return True
 
-    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
+    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]], after: str | None) -> str | None:
         with self._act():
             kept = self._archive.setdefault(feed, {})
+            if next(reversed(kept), None) != after:
+                return None
             for event, version in entries:
                 kept.setdefault(event.id, (event, version))
+            return next(reversed(kept), None)
 
     async def read(self, feed: Feed, before: str | None, limit: int) -> list[tuple[Event, int]]:
         with self._act():

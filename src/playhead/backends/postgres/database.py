@@ -11,6 +11,7 @@ of the session, so that a transaction pooler may stand between.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
@@ -26,7 +27,7 @@ T = TypeVar("T")
 Row = tuple[Any, ...]
 Asked = tuple[str, Mapping[str, Any]]  # a statement and its values
 
-_PAUSE_S = 0.05  # between two tries
+_PAUSE_S = 0.05  # between two tries, more or less
 
 _WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -161,8 +162,8 @@ class Database:
         except _Failed as failed:
             if not failed.again:
                 raise failed.error from failed.__cause__
-        # Whoever stood in the way goes on now; at once, both could meet again.
-        await asyncio.sleep(_PAUSE_S)
+        # Whoever stood in the way goes on now; at once, or after one and the same time, both could meet again.
+        await asyncio.sleep(_PAUSE_S * random.uniform(0.5, 1.5))
         try:
             return await self._once(work, opening, repeatable, until)
         except _Failed as failed:

@@ -28,6 +28,8 @@ _DEFAULTS = {
     "keepalives_idle": "30",
     "keepalives_interval": "10",
     "keepalives_count": "3",
+    # Of several hosts the one that can be written to, for reads too: a standby tells of an earlier moment.
+    "target_session_attrs": "primary",
 }
 IDLE_S = 120.0  # after which a connection that nobody used is closed
 AGE_S = 1_800.0  # after which any is, so that a fail-over or a new server gets its share

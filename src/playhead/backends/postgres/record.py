@@ -7,20 +7,21 @@ import heapq
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from playhead.backends.postgres import migrate
+from playhead.backends.postgres.acts import Locked
+from playhead.backends.postgres.archive import PostgresArchive
 from playhead.backends.postgres.database import Asked, Database, Row, Session
-from playhead.backends.postgres.leases import Leases
+from playhead.backends.postgres.presence import PostgresPresence
 from playhead.backends.postgres.rows import SQL, insert_run, interrupt_of, run_of, store, stored, told
 from playhead.backends.rows import fact_of, no_such_run
 from playhead.core import decision as decisions
 from playhead.core import lease as leases
 from playhead.core import lifecycle, repair
-from playhead.core.event import UNREADABLE, Event, Fact, readable
+from playhead.core.event import Fact
 from playhead.core.ids import EVERY_TENANT, LIMIT, Feed, parse_feed, run_feed
 from playhead.core.interrupt import Interrupt, Question
 from playhead.core.run import NewRun, Outcome, Run, Status
@@ -37,16 +38,7 @@ _AGAIN_S = 0.5  # between two tries to open
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Locked:
-    """A run under its lock: it stays as it is until the transaction ends. `at` is the time since the lock was got."""
-
-    run: Run
-    asked: tuple[Interrupt, ...]
-    at: int
-
-
-class PostgresRecord:
+class PostgresRecord(PostgresPresence, PostgresArchive):
     """RunStore and Archive in PostgreSQL. What a write answered is committed there.
 
     Usable from the loops of several threads, and beside any number of other processes. Every call ends within the
@@ -55,10 +47,8 @@ class PostgresRecord:
 
     def __init__(self, database: Database, clock: Clock, wall: Callable[[int], int] = int) -> None:
         """See `open`."""
-        self.unreadable = 0
-        self._database = database
-        self._leases = Leases(clock)
-        self._wall = wall
+        PostgresPresence.__init__(self, database, clock, wall)
+        PostgresArchive.__init__(self, database)
         # Process → run → token of attempts that may have begun although nobody was told.
         self._unsure: dict[str, dict[str, int]] = {}
 
@@ -122,28 +112,13 @@ class PostgresRecord:
     async def close(self) -> None:
         await self._database.close()
 
-    async def _now(self, session: Session) -> int:
-        ((now,),) = await session.rows(SQL["now"])
-        return self._wall(now)
-
-    async def _find(
-        self, session: Session, run_id: str, tenant: str = EVERY_TENANT, how: str = "lock_run"
-    ) -> _Locked | None:
-        who = {"id": run_id, "tenant": tenant}
-        locked, found, asked, now = await session.read(
-            (SQL[how], who), (SQL["get_run"], who), (SQL["interrupts_of_run"], {"id": run_id}), (SQL["now"], {})
-        )
-        if not locked:
-            return None
-        return _Locked(run_of(found[0]), tuple(map(interrupt_of, asked)), self._wall(now[0][0]))
-
-    async def _load(self, session: Session, run_id: str, tenant: str) -> _Locked:
+    async def _load(self, session: Session, run_id: str, tenant: str) -> Locked:
         found = await self._find(session, run_id, tenant)
         if found is None:
             raise no_such_run(run_id)
         return found
 
-    async def _load_of_attempt(self, session: Session, run_id: str, token: int) -> _Locked:
+    async def _load_of_attempt(self, session: Session, run_id: str, token: int) -> Locked:
         found = await self._find(session, run_id)
         if found is None:  # erased: nothing is left to own
             raise AttemptLost(run_id=run_id[:80], token=token, latest=None)
@@ -303,6 +278,7 @@ class PostgresRecord:
         return Beat(
             frozenset(one for one in held if one not in owned),
             {run_id: told(reason) for run_id, _, cancelled, reason in kept if cancelled},
+            frozenset(owned.keys() - set(held)),
         )
 
     async def leave(self, process: str) -> None:
@@ -335,22 +311,26 @@ class PostgresRecord:
         (found,) = await self._database.read((SQL["runs_without_lease"], {"held": held, "limit": limit}))
         return [run_of(row) for row in found]
 
-    async def lose(self, run_id: str, token: int, partial: bytes | None) -> Run | None:
+    async def lose(self, run_id: str, token: int, partial: bytes | None, by: str | None = None) -> Run | None:
         async def act(session: Session) -> Run | None:
             found = await self._find(session, run_id)
             if found is None or found.run.token != token or found.run.owner is None or found.run.status.final:
                 return None
-            if self._leases.held(await session.row(SQL["share_lease"], process=found.run.owner)):
+            lease = await session.row(SQL["share_lease"], process=found.run.owner)
+            if found.run.owner != by and self._leases.held(lease):
                 return None
             return store(session, found.run, lifecycle.lose(found.run, found.asked, found.at, partial), found.at)
 
         return await self._database.act(act)
 
-    async def ask(self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None) -> Interrupt:
+    async def ask(
+        self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None, published: int = 0
+    ) -> Interrupt:
         async def act(session: Session) -> Interrupt:
             found = await self._load_of_attempt(session, run_id, token)
-            change, interrupt = decisions.ask(found.run, token, question, found.asked, new_id, state, found.at)
-            store(session, found.run, change, found.at)
+            run, at = found.run, found.at
+            change, interrupt = decisions.ask(run, token, question, found.asked, new_id, state, at, published)
+            store(session, run, change, at)
             return interrupt
 
         return await self._database.act(act)
@@ -511,49 +491,13 @@ class PostgresRecord:
                 raise RunNotFree("A run that goes on cannot be erased.", run_id=run_id, status=run.status)
             for name in ("delete_run", "delete_input", "delete_end", "delete_labels"):
                 session.write(SQL[name], seq=run.seq)
-            for name in ("delete_attempts", "delete_interrupts", "delete_audit"):
+            for name in ("delete_attempts", "delete_interrupts", "delete_audit", "delete_presence"):
                 session.write(SQL[name], id=run_id)
             for name in ("delete_facts", "delete_archived"):
                 session.write(SQL[name], feed=run_feed(run_id).key)
             return True
 
         return await self._database.act(act)
-
-    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
-        async def act(session: Session) -> None:
-            for event, version in entries:
-                session.write(
-                    SQL["insert_archived"],
-                    feed=feed.key,
-                    event_id=event.id,
-                    type=event.type,
-                    version=version,
-                    body=event.body,
-                )
-
-        if entries:
-            await self._database.act(act)
-
-    async def read(self, feed: Feed, before: str | None, limit: int) -> list[tuple[Event, int]]:
-        if before is None:
-            asked = (SQL["archived_before"], {"feed": feed.key, "limit": limit})
-        else:
-            asked = (SQL["archived_before_event"], {"feed": feed.key, "event_id": before, "limit": limit})
-        (rows,) = await self._database.read(asked)
-        found = [
-            (readable(feed, Event(event_id, name, body)), version) for event_id, name, body, version in reversed(rows)
-        ]
-        unreadable = sum(event.type == UNREADABLE for event, _ in found)
-        if unreadable:
-            self.unreadable += unreadable
-            log.warning("%d archived events of %s cannot be read.", unreadable, feed.key)
-        return found
-
-    async def forget(self, feed: Feed) -> None:
-        async def act(session: Session) -> None:
-            session.write(SQL["delete_archived"], feed=feed.key)
-
-        await self._database.act(act)
 
 
 async def _begun(session: Session, process: str, begun: dict[str, int], agents: list[str], limit: int) -> list[Run]:

@@ -7,8 +7,8 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- The columns in the order in which rows.py reads them.
 SELECT r.seq, r.id, r.tenant, r.agent, r.status, r.resumable, r.max_attempts, r.cancel_after, r.labels, r.key,
     r.digest, r.created_at, r.updated_at, r.started_at, r.ended_at, r.token, r.crashes, r.owner, r.not_before,
-    r.cancel_requested_at, r.cancel_by, r.cancel_reason, r.failure_code, r.failure_message, r.state, r.rev, r.epoch,
-    r.minted_at, i.data, e.result, e.partial, e.lacking, p.beat_at
+    r.cancel_requested_at, r.cancel_by, r.cancel_reason, r.failure_code, r.failure_message, r.state, r.published,
+    r.rev, r.epoch, r.minted_at, i.data, e.result, e.partial, e.lacking, p.beat_at
 FROM playhead.run r
     LEFT JOIN playhead.run_input i ON i.seq = r.seq
     LEFT JOIN playhead.run_end e ON e.seq = r.seq
@@ -53,7 +53,8 @@ INSERT INTO playhead.label (name, value, seq) VALUES (%(name)s, %(value)s, %(seq
 UPDATE playhead.run SET status = %(status)s, updated_at = %(updated_at)s, started_at = %(started_at)s,
     ended_at = %(ended_at)s, token = %(token)s, crashes = %(crashes)s, owner = %(owner)s, not_before = %(not_before)s,
     cancel_requested_at = %(cancel_requested_at)s, cancel_by = %(cancel_by)s, cancel_reason = %(cancel_reason)s,
-    failure_code = %(failure_code)s, failure_message = %(failure_message)s, state = %(state)s, rev = %(rev)s
+    failure_code = %(failure_code)s, failure_message = %(failure_message)s, state = %(state)s,
+    published = %(published)s, rev = %(rev)s
 WHERE seq = %(seq)s
 
 -- name: update_run_epoch
@@ -278,6 +279,13 @@ INSERT INTO playhead.archive (feed, event_id, type, version, body)
 VALUES (%(feed)s, %(event_id)s, %(type)s, %(version)s, %(body)s)
 ON CONFLICT (feed, event_id) DO NOTHING
 
+-- name: lock_archive
+-- Of this feed, until the end of the transaction; by itself, so that what follows sees what was waited for.
+SELECT pg_advisory_xact_lock(hashtextextended(%(feed)s, 0))
+
+-- name: newest_archived
+SELECT event_id FROM playhead.archive WHERE feed = %(feed)s ORDER BY number DESC LIMIT 1
+
 -- name: archived_before
 SELECT event_id, type, body, version FROM playhead.archive WHERE feed = %(feed)s ORDER BY number DESC LIMIT %(limit)s
 
@@ -313,3 +321,6 @@ DELETE FROM playhead.interrupt WHERE run_id = %(id)s
 
 -- name: delete_audit
 DELETE FROM playhead.audit WHERE run_id = %(id)s
+
+-- name: delete_presence
+DELETE FROM playhead.presence WHERE run_id = %(id)s

@@ -103,6 +103,7 @@ def store(session: Session, before: Run, change: Change, at: int, beat_at: int |
         failure_code=stored(failure.code) if failure else None,
         failure_message=stored(failure.message) if failure else None,
         state=run.state,
+        published=run.published,
         rev=run.rev,
         seq=run.seq,
     )

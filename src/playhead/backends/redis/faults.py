@@ -17,11 +17,16 @@ def typed(what: str) -> Iterator[None]:
         yield
     except PlayheadError:
         raise
-    except TimeoutError as error:
-        raise StoreUnavailable(f"{what} did not answer in time.") from error
-    except OutOfMemoryError as error:
-        raise StoreFull(f"{what} has no memory left.") from error
     except (RedisError, RedisClusterException, OSError) as error:
-        if "BADARG" in str(error):
-            raise ValueError(f"a script refused an argument: {error}") from error
-        raise StoreUnavailable(f"{what} cannot be used now: {error}"[:400]) from error
+        raise as_ours(what, error) from error
+
+
+def as_ours(what: str, error: Exception) -> Exception:
+    """What is to be raised in the place of this error of the driver's."""
+    if isinstance(error, TimeoutError):
+        return StoreUnavailable(f"{what} did not answer in time.")
+    if isinstance(error, OutOfMemoryError):
+        return StoreFull(f"{what} has no memory left.")
+    if "BADARG" in str(error):
+        return ValueError(f"a script refused an argument: {error}")
+    return StoreUnavailable(f"{what} cannot be used now: {error}"[:400])

@@ -15,23 +15,23 @@ import logging
 from collections.abc import Awaitable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
-from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from playhead.backends.redis import rows
-from playhead.backends.redis.faults import typed
+from playhead.backends.redis.faults import as_ours, typed
 from playhead.backends.redis.findings import Finding, examine
 from playhead.backends.redis.indexes import Indexes
 from playhead.backends.redis.names import Names
 from playhead.backends.redis.nodes import Cluster, Command, Nodes, Single
-from playhead.backends.redis.pipes import Pipes
+from playhead.backends.redis.pipes import UNDONE, Pipes
 from playhead.backends.redis.rows import Argument, DamagedProjection
 from playhead.backends.redis.scripts import load
-from playhead.backends.redis.signal import RedisSignal, Way
+from playhead.backends.redis.signal import TOLD_BY, RedisSignal, Way
 from playhead.backends.redis.target import parse
 from playhead.core.cursor import check_tag
 from playhead.core.event import UNREADABLE, Fact
 from playhead.core.ids import Feed, check_whole, is_name
-from playhead.core.retention import Retention, lifetime_ms
+from playhead.core.retention import Retention, idles, lifetime_ms
 from playhead.core.snapshot import EMPTY
 from playhead.core.text import TextPart, TextReply, TextWrite
 from playhead.core.transition import Marks, Opening, Publish, Reply
@@ -41,7 +41,6 @@ from playhead.interfaces import Clock, View
 T = TypeVar("T")
 
 _ROUNDS = 5  # times that an act is asked for with the text keys that it turned out to need
-_TOLD_BY: dict[Way, str] = {"sharded": "SPUBLISH", "plain": "PUBLISH", "polled": ""}
 _EXPIRED_AT_ONCE = 20  # feeds: each may have thousands of entries to remove, and others wait meanwhile
 
 log = logging.getLogger(__name__)
@@ -61,6 +60,7 @@ class RedisLive:
         retention: Retention | None = None,
         timeline_ttl: float = 3_600.0,
         snapshot_ttl: float = 86_400.0,
+        idle_ttl: float = 86_400.0,
         prefix: str = "agent",
         deadline: float = 2.0,
         pipelined: bool = True,
@@ -69,28 +69,22 @@ class RedisLive:
     ) -> None:
         """See `at`."""
         target = parse(url)
-        times = lifetime_ms(timeline_ttl), lifetime_ms(snapshot_ttl)
+        times = lifetime_ms(timeline_ttl), lifetime_ms(snapshot_ttl), lifetime_ms(idle_ttl)
         self.unreadable = 0
         self._clock, self._deadline, self._what = clock, deadline, target.name
         self._retention = keep = retention or Retention()
         self._names = Names(prefix, spread=target.kind == "cluster")
         self._nodes: Nodes
+        self._pipes: Pipes | None = None
         if pipelined:
-            self._nodes = Pipes(target, deadline=deadline)
+            self._nodes = self._pipes = Pipes(target, deadline=deadline)
         else:
             kind = Cluster if target.kind == "cluster" else Single
             self._nodes = kind(target, deadline=deadline, connections=connections)
         self._loop = asyncio.get_running_loop()
         age = rows.optional(None if keep.age is None else round(keep.age * 1000))
-        self._bounds: list[Argument] = [
-            keep.count,
-            keep.hard_count,
-            keep.max_bytes,
-            age,
-            rows.flag(keep.archive),
-            *times,
-        ]
-        self._hint_bytes = hint_bytes
+        bounds = [keep.count, keep.hard_count, keep.max_bytes, age, rows.flag(keep.archive), *times]
+        self._bounds = {told_by: ":".join(map(str, [*bounds, told_by, hint_bytes])) for told_by in TOLD_BY.values()}
         self._way: Way | None = None
         self._indexes = Indexes(self._names, self._nodes.execute_all)
         self.signal = RedisSignal(self._nodes, self._names, self._hints, self._look, what=self._what, deadline=deadline)
@@ -99,10 +93,11 @@ class RedisLive:
     async def at(cls, url: str, **options: Any) -> RedisLive:
         """The store at this URL (see `target.parse`), which need not be there yet.
 
-        Options: `clock`; `retention`; `timeline_ttl` and `snapshot_ttl`, seconds after the final fact; `prefix` of all
-        keys; `deadline`, seconds that a call may take; `connections`, the most that calls may use to one server, of
-        which they share one unless `pipelined` is off and the driver's own pool is used; `hint_bytes`, beyond which a
-        hint says only that there is something. Raises ValueError for one that cannot be.
+        Options: `clock`; `retention`; `timeline_ttl` and `snapshot_ttl`, seconds after the final fact; `idle_ttl`,
+        seconds after a thread or topic was left alone; `prefix` of all keys; `deadline`, seconds that a call may take;
+        `connections`, the most that calls may use to one server, of which they share one unless `pipelined` is off and
+        the driver's own pool is used; `hint_bytes`, beyond which a hint says only that there is something. Raises
+        ValueError for one that cannot be.
         """
         return cls(url, **options)
 
@@ -138,12 +133,10 @@ class RedisLive:
 
     async def publish(self, write: Publish) -> Reply:
         token = write.guard.token
+        last_n = write.last_n if write.events else ""
         arguments: list[Argument] = [
-            *rows.guard(write.guard),
-            write.first_n,
-            write.last_n if write.events else "",
-            write.state_version,
-            write.at,
+            rows.guard(write.guard),
+            f"{write.first_n}:{last_n}:{write.state_version}:{write.at}",
             *rows.state(write.state),
             len(write.events),
         ]
@@ -207,6 +200,12 @@ class RedisLive:
     async def drop(self, feed: Feed, epoch: int | None = None) -> None:
         await self._ask("drop", feed, [feed.key, rows.optional(epoch), ""])
 
+    async def watched(self, feeds: Collection[Feed]) -> None:
+        used = [feed for feed in feeds if idles(feed)]
+        for feed in used:
+            self._indexes.used(feed, ended=True)
+        await self._ask_all("watched", [(feed, self._rules(feed, "")) for feed in used])
+
     async def expire(self) -> int:
         """As the port says, for what the keys' own times to live have left."""
         total = 0
@@ -223,7 +222,7 @@ class RedisLive:
         if not is_name(write.part):
             raise ValueError(f"not a part's name: {write.part!r:.80}")
         arguments: list[Argument] = [
-            *rows.guard(write.guard),
+            rows.guard(write.guard),
             write.part,
             write.offset,
             write.end,
@@ -273,14 +272,28 @@ class RedisLive:
     # How scripts are called.
 
     def _rules(self, feed: Feed, told_by: str) -> list[Argument]:
-        return [*self._bounds, told_by, self._hint_bytes, feed.key, self._clock.wall_ms()]
+        return [self._bounds[told_by], feed.key, self._clock.wall_ms()]
 
     async def _write(self, name: str, feed: Feed, arguments: list[Argument], *, ended: bool = False) -> Reply:
-        answer = await self._ask(name, feed, [*self._rules(feed, await self._told_by()), *arguments])
-        self._indexes.used(feed, ended=ended)
+        told_by = await self._told_by() if self._way is None else TOLD_BY[self._way]
+        answer = await self._ask(name, feed, [*self._rules(feed, told_by), *arguments])
+        self._indexes.used(feed, ended=ended or idles(feed))
         return cast(Reply, rows.reply(answer))
 
     async def _ask(self, name: str, feed: Feed, arguments: Sequence[Argument], named: Sequence[str] = ()) -> Any:
+        if self._pipes is not None and asyncio.get_running_loop() is self._loop:
+            begun = self._pipes.begin(self._command(name, feed, named, arguments))
+            if begun is not None:  # then there is nothing more to find out, and one time limit for all who wait
+                try:
+                    answer = await begun
+                except UNDONE:
+                    pass
+                except (RedisError, OSError) as error:
+                    self._pipes.doubt(error)
+                    raise as_ours(self._what, error) from error
+                else:
+                    if type(answer) is not list or answer[:1] != [b"keys"]:
+                        return answer
         (found,) = await self._ask_all(name, [(feed, arguments)], named)
         return found
 
@@ -347,7 +360,7 @@ class RedisLive:
             way = await self._here(self._timely(self._hints()))
         else:
             way = self._way
-        return _TOLD_BY[way]
+        return TOLD_BY[way]
 
     async def _hints(self) -> Way:
         """Found out once, by trying: a server may lack the command, and its rules may forbid it."""

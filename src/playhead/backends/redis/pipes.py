@@ -7,13 +7,12 @@ reply can reach another call. A connection that owes a reply for longer than a c
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from hiredis import pack_command
+from hiredis import Reader, pack_command
 from redis.asyncio.connection import AbstractConnection, Connection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -22,7 +21,9 @@ from redis.exceptions import (
     AskError,
     ClusterDownError,
     ConnectionError,
+    InvalidResponse,
     MovedError,
+    NoScriptError,
     ReadOnlyError,
     RedisError,
     ResponseError,
@@ -32,25 +33,38 @@ from redis.exceptions import (
 from playhead.backends.redis.nodes import Address, Command, common, sentinels
 from playhead.backends.redis.target import Target
 
-_MOVES = 30  # times that a command follows a cluster that is changing; its deadline ends it sooner
+# What a server says instead of doing what it was asked for.
+UNDONE = (NoScriptError, AskError, MovedError, TryAgainError, ClusterDownError)
+
+_MOVES = 1_000  # times that a command follows a cluster that is changing; its deadline ends it sooner
 _PAUSE = 0.05
+_MORE = object()  # what the parser says while a reply is not whole
 
 
-class Pipe:
-    """A connection and the calls that wait for it."""
+class Pipe(asyncio.Protocol):
+    """A connection and the calls that wait for it.
+
+    The driver makes the connection: its socket, TLS, account and database. From then on the bytes go straight between
+    the socket and the calls, as streams, a task for each side and the driver's own layers cost several times what is
+    done here.
+    """
 
     def __init__(self, connection: AbstractConnection, patience: float) -> None:
         self._connection, self._patience = connection, patience
-        self._unsent: list[Command] = []
+        self._unsent: list[bytes] = []
         self._owed: deque[tuple[float, asyncio.Future[Any]]] = deque()
         self._loop = asyncio.get_running_loop()
-        self._writing: asyncio.Task[None] | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._transport: asyncio.WriteTransport | None = None
+        self._replies: Reader | None = None
+        self._lone = True  # replies come one at a time
         self._opening: asyncio.Future[None] | None = None
-        self.broken = False
+        self._watching: asyncio.TimerHandle | None = None
+        self.opened = self.broken = False
 
     async def open(self) -> None:
         """Connect, once for all who ask. Raises what the driver raises."""
+        if self.opened:
+            return
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
             self._opening.add_done_callback(lambda done: None if done.cancelled() else done.exception())
@@ -58,85 +72,100 @@ class Pipe:
         self._opening.result()
 
     async def _open(self) -> None:
+        connection = self._connection
         try:
             async with asyncio.timeout(self._patience):
-                await self._connection.connect()
+                await connection.connect()
         except BaseException:
             self.broken = True
             with suppress(RedisError, OSError):
-                await self._connection.disconnect(nowait=True)
+                await connection.disconnect(nowait=True)
             raise
-        self._reading = asyncio.ensure_future(self._read())
+        # The driver has no public way to give its socket away; should these names change, nothing here works at all.
+        self._replies = Reader(InvalidResponse, connection._parser.parse_error, notEnoughData=_MORE)
+        self._transport = connection._writer.transport
+        self._transport.set_protocol(self)
+        self.opened = True
 
     def send(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
-        """The replies to come, which the loop's next turn asks for."""
+        """The replies to come. What is asked for in one turn of the loop goes out in one write; where nothing else is
+        under way, at once."""
+        # The stub knows commands of one word only.
+        packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]  # declared for text alone
         futures: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
-        if self.broken:
+        if self._transport is None or self.broken:
             self._fail(futures, ConnectionError("the connection broke"))
             return futures
-        self._unsent.extend(commands)
+        if self._lone and not self._owed:
+            self._transport.write(b"".join(packed))
+        else:
+            if not self._unsent:
+                self._loop.call_soon(self._flush)
+            self._unsent += packed
         now = self._loop.time()
         self._owed.extend((now, future) for future in futures)
-        if self._writing is None:
-            self._writing = asyncio.ensure_future(self._write())
+        if self._watching is None:
+            self._watching = self._loop.call_at(now + self._patience, self._watch)
         return futures
 
-    def suspect(self) -> None:
-        """Somebody gave up waiting: if it was for the server, nothing more can be expected of it."""
-        if self._owed and self._loop.time() - self._owed[0][0] >= self._patience * 0.9:
-            self._end(ConnectionError("the server does not answer"))
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent and self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
+    def _watch(self) -> None:
+        """Nothing more can be expected of a server that owes a reply for too long. One timer, not one for each call."""
+        self._watching = None
+        if self._owed:
+            due = self._owed[0][0] + self._patience
+            if due <= self._loop.time():
+                self._end(TimeoutError("the server does not answer"))
+            else:
+                self._watching = self._loop.call_at(due, self._watch)
 
     async def close(self) -> None:
         self._end(ConnectionError("the connection is closed"))
-        tasks = [task for task in (self._opening, self._reading, self._writing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening})
         with suppress(RedisError, OSError):
             await self._connection.disconnect(nowait=True)
 
-    async def _write(self) -> None:
+    def data_received(self, data: bytes) -> None:
+        assert self._replies is not None
+        self._replies.feed(data)
+        count = 0
         try:
-            while self._unsent:
-                commands, self._unsent = self._unsent, []
-                if not self._connection.is_connected:  # the driver would connect anew, and replies would be mixed up
-                    raise ConnectionError("the connection broke")
-                # The stub knows commands of one word only.
-                packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]  # declared for text alone
-                await self._connection.send_packed_command(packed, check_health=False)
-        except (RedisError, OSError) as error:
-            self._end(error)
-        finally:
-            self._writing = None
-
-    async def _read(self) -> None:
-        error: BaseException = ConnectionError("the connection broke")
-        try:
-            while True:
-                reply: Any
-                try:
-                    reply = await self._connection.read_response(disable_decoding=True, timeout=math.inf)
-                except ResponseError as refused:
-                    reply = refused
+            while (reply := self._replies.gets(False)) is not _MORE:
+                count += 1
+                if isinstance(reply, ConnectionError):  # it will not serve us
+                    raise reply
                 _, future = self._owed.popleft()
                 if future.done():
                     continue
-                if isinstance(reply, ResponseError):
-                    future.set_exception(reply)
-                else:
+                if not isinstance(reply, ResponseError):
                     future.set_result(reply)
-        except (RedisError, OSError) as failed:
-            error = failed
-        finally:
-            self._end(error)
+                    continue
+                future.set_exception(reply)
+                if isinstance(reply, ReadOnlyError):  # another is the master, and the address may lead there by now
+                    raise ConnectionError("the server takes no writes any more")
+        except (RedisError, IndexError) as error:
+            self._end(error if isinstance(error, RedisError) else ConnectionError("a reply that nobody asked for"))
+        self._lone = count <= 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(ConnectionError("the connection broke"))
 
     def _end(self, error: BaseException) -> None:
-        self.broken = True
+        self.broken, self.opened = True, False
         self._unsent = []
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         owed, self._owed = self._owed, deque()
         self._fail([future for _, future in owed], error)
-        if self._reading is not None and self._reading is not asyncio.current_task():
-            self._reading.cancel()  # which closes the connection
+        if self._transport is not None:
+            self._transport.abort()
 
     def _fail(self, futures: Sequence[asyncio.Future[Any]], error: BaseException) -> None:
         for future in futures:
@@ -160,6 +189,21 @@ class Pipes:
         self._sentinel = sentinels(target, deadline)
         self._master: Address | None = None
 
+    def begin(self, command: Command) -> asyncio.Future[Any] | None:
+        """The reply to come, where its server is known and connected; else None, and `execute` finds it.
+
+        It fails with one of UNDONE where `execute` would have followed what the server said, with TimeoutError when
+        the reply is late, and with what the driver raises; `doubt` wants to know of the last.
+        """
+        place = self._known(_key(command))
+        pipe = self._pipes.get(place) if place is not None else None
+        return pipe.send([command])[0] if pipe is not None and pipe.opened else None
+
+    def doubt(self, error: Exception) -> None:
+        """Find out anew where servers are, if this error can mean that they are elsewhere."""
+        if isinstance(error, ReadOnlyError | ConnectionError | OSError):  # who is the master may have changed
+            self._master, self._slots = None, []
+
     async def execute(self, command: Command) -> Any:
         (reply,) = await self.execute_all([command])
         if isinstance(reply, Exception):
@@ -167,7 +211,8 @@ class Pipes:
         return reply
 
     async def execute_all(self, commands: Sequence[Command]) -> list[Any]:
-        places = [await self.locate(_key(command)) for command in commands]
+        keys = [_key(command) for command in commands]
+        places = [self._known(key) or await self.locate(key) for key in keys]
         replies = await self._replies(places, commands)
         for i, reply in enumerate(replies):
             if isinstance(reply, Exception):
@@ -182,15 +227,20 @@ class Pipes:
         return dict(zip(names, replies, strict=True))
 
     async def locate(self, key: str) -> Address:
-        if self._target.kind == "cluster":
-            if not self._slots:
-                await self.refresh()
-            slot: int = key_slot(key.encode())
-            return self._slots[slot]
-        if self._sentinel is not None and self._target.service is not None:
-            if self._master is None:
+        while (place := self._known(key)) is None:  # again, if it is in doubt once more when it is found
+            if self._sentinel is not None and self._target.service is not None:
                 host, port = await self._sentinel.discover_master(self._target.service)
                 self._master = host, port
+            else:
+                await self.refresh()
+        return place
+
+    def _known(self, key: str) -> Address | None:
+        """Where this key's server is, as far as that is known."""
+        if self._target.kind == "cluster":
+            slot: int = key_slot(key.encode())
+            return self._slots[slot] if self._slots else None
+        if self._sentinel is not None:
             return self._master
         return self._target.hosts[0] if self._target.hosts else ("", 0)
 
@@ -258,10 +308,9 @@ class Pipes:
                     except (RedisError, OSError) as error:
                         replies[i] = error
         except asyncio.CancelledError:
-            for pipe, _, futures in sent:
+            for _, _, futures in sent:
                 for future in futures:
                     future.cancel()
-                pipe.suspect()
             raise
         return replies
 
@@ -279,8 +328,7 @@ class Pipes:
                     await self.refresh()
                 place, asking = await self.locate(_key(command)), False
             else:
-                if isinstance(error, ReadOnlyError | ConnectionError | OSError):  # who is the master may have changed
-                    self._master, self._slots = None, []
+                self.doubt(error)
                 return error
             (reply,) = await self._replies([place], [command], asking)
             if not isinstance(reply, Exception):

@@ -11,7 +11,7 @@ from playhead.core.cursor import Cursor
 from playhead.core.event import Entry, Event, Fact, readable
 from playhead.core.ids import LIMIT, Feed, fact_rev
 from playhead.core.run import Status
-from playhead.core.snapshot import EMPTY, Snapshot, decode_state
+from playhead.core.snapshot import EMPTY, Snapshot
 from playhead.core.text import TextAlready, TextApplied, TextFrom, TextPart, TextReply
 from playhead.core.transition import (
     Already,
@@ -41,8 +41,8 @@ class DamagedProjection(Exception):
 # Arguments.
 
 
-def guard(claimed: Guard) -> list[Argument]:
-    return [claimed.epoch, claimed.token, claimed.rev, claimed.acked_n, claimed.acked_state]
+def guard(claimed: Guard) -> Argument:
+    return f"{claimed.epoch}:{claimed.token}:{claimed.rev}:{claimed.acked_n}:{claimed.acked_state}"
 
 
 def optional(number: int | None) -> Argument:
@@ -61,8 +61,12 @@ def state(encoded: bytes | None) -> list[Argument]:
 
 
 def shown(encoded: bytes) -> list[Argument]:
-    held = decode_state(encoded)
-    return [held.current_step or "", "" if held.progress is None else str(held.progress)]
+    try:
+        held = orjson.loads(encoded)
+        step, progress = held.get("current_step"), held.get("progress")
+    except (ValueError, AttributeError):
+        return ["", ""]
+    return [str(step or ""), "" if progress is None else str(progress)]
 
 
 def event_arguments(feed: Feed, token: int, one: Event, tag: str) -> list[Argument]:

@@ -23,6 +23,8 @@ from playhead.interfaces import Hint, Listener
 Way = Literal["sharded", "plain", "polled"]
 Look = Callable[[Collection[Feed]], Awaitable[dict[Feed, object]]]
 
+TOLD_BY: dict[Way, str] = {"sharded": "SPUBLISH", "plain": "PUBLISH", "polled": ""}
+
 _PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds between two tries, the last one from then on
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,18 @@ class RedisSignal:
 
     def notify(self, hints: Sequence[Hint]) -> None:
         self._local.notify(hints)
+
+    async def ring(self, feed: Feed) -> None:
+        """Raises StoreUnavailable. Where the server's rules forbid pub/sub, this process alone hears it."""
+        await self._here(self._ring(feed))
+
+    async def _ring(self, feed: Feed) -> None:
+        with typed(self._what):
+            async with asyncio.timeout(self._deadline):
+                if command := TOLD_BY[await self._way()]:
+                    await self._nodes.execute([command, self._names.channel(feed), b""])
+                else:
+                    self._local.gap([feed])
 
     async def close(self) -> None:
         self._closed = True

@@ -25,7 +25,7 @@ from playhead.backends.sqlite.live_rows import SQL, Cache, DamagedProjection
 from playhead.backends.sqlite.live_writes import EXPIRED_AT_ONCE, TABLES, Done, LiveWrites
 from playhead.core.event import UNREADABLE, Fact
 from playhead.core.ids import Feed, check_whole, parse_feed
-from playhead.core.retention import Retention, lifetime_ms
+from playhead.core.retention import Lifetimes, Retention, idles
 from playhead.core.text import TextPart, TextReply, TextWrite
 from playhead.core.transition import Marks, Opening, Publish, Reply
 from playhead.errors import PlayheadError, StoreCorrupt, StoreTooNew, StoreUnavailable
@@ -54,6 +54,7 @@ class SqliteLive:
         retention: Retention,
         timeline_ttl: float,
         snapshot_ttl: float,
+        idle_ttl: float,
         **options: Any,
     ) -> None:
         """See `at`, which also opens the file."""
@@ -62,7 +63,7 @@ class SqliteLive:
         self._clock = clock
         self._retention = retention
         cache = Cache(first_stamp=int.from_bytes(clock.random(6), "big"))
-        self._writes = LiveWrites(retention, lifetime_ms(timeline_ttl), lifetime_ms(snapshot_ttl), cache)
+        self._writes = LiveWrites(retention, Lifetimes.of(timeline_ttl, snapshot_ttl, idle_ttl), cache)
         self._options = options
         self._file: SqliteFile | None = None  # None while it is being replaced, or could not be
         self._closed = False
@@ -78,12 +79,14 @@ class SqliteLive:
         retention: Retention | None = None,
         timeline_ttl: float = 3_600.0,
         snapshot_ttl: float = 86_400.0,
+        idle_ttl: float = 86_400.0,
         **options: Any,
     ) -> SqliteLive:
         """Open the file, or an empty one in its place if it is missing, damaged or of another version.
 
-        The times to live are seconds after the final fact; `options` are those of `SqliteFile`. A damaged file is
-        kept beside the new one as `<name>.damaged-<ms>`. Raises StoreFull, StoreUnavailable.
+        The times to live are seconds: the first two after the final fact, `idle_ttl` after a thread or topic was left
+        alone. `options` are those of `SqliteFile`. A damaged file is kept beside the new one as
+        `<name>.damaged-<ms>`. Raises StoreFull, StoreUnavailable.
         """
         live = cls(
             path,
@@ -91,6 +94,7 @@ class SqliteLive:
             retention=retention or Retention(),
             timeline_ttl=timeline_ttl,
             snapshot_ttl=snapshot_ttl,
+            idle_ttl=idle_ttl,
             **options,
         )
         live._file = await live._open()
@@ -154,6 +158,11 @@ class SqliteLive:
 
     async def drop(self, feed: Feed, epoch: int | None = None) -> None:
         await self._write(lambda db: self._writes.drop(db, feed, epoch), frees=True)
+
+    async def watched(self, feeds: Collection[Feed]) -> None:
+        now, used = self._clock.wall_ms(), [feed for feed in feeds if idles(feed)]
+        if used:
+            await self._write(lambda db: self._writes.watched(db, used, now))
 
     async def expire(self) -> int:
         total = 0

@@ -76,6 +76,12 @@ SELECT feed FROM projection CROSS JOIN entry ON entry.slot = projection.slot AND
 -- name: outlived
 SELECT slot, feed FROM projection WHERE final_at IS NOT NULL AND final_at <= ? ORDER BY final_at LIMIT ?
 
+-- name: left_alone
+SELECT slot, feed FROM projection WHERE used_at IS NOT NULL AND used_at <= ? ORDER BY used_at LIMIT ?
+
+-- name: use
+UPDATE projection SET used_at = ? WHERE feed = ?
+
 -- name: unswept
 SELECT slot, feed FROM projection
  WHERE final_at IS NOT NULL AND swept = 0 AND final_at <= ? ORDER BY final_at LIMIT ?

@@ -14,7 +14,7 @@ from playhead.backends.sqlite.live_rows import SQL, Cache, Held
 from playhead.core.cursor import Cursor
 from playhead.core.event import Entry, Fact
 from playhead.core.ids import Feed
-from playhead.core.retention import Retention, new_floor
+from playhead.core.retention import Lifetimes, Retention, idles, new_floor
 from playhead.core.snapshot import Snapshot
 from playhead.core.text import TextApplied, TextReply, TextWrite, judge_text
 from playhead.core.transition import (
@@ -52,8 +52,7 @@ class LiveWrites:
     """The acts, under these bounds. `now` is the wall time in milliseconds at which each is done."""
 
     retention: Retention
-    timeline_ttl_ms: int
-    snapshot_ttl_ms: int
+    lifetimes: Lifetimes
     cache: Cache
 
     def open(self, db: sqlite3.Connection, opening: Opening, now: int) -> Done:
@@ -79,11 +78,12 @@ class LiveWrites:
             snapshot.started_at,
             snapshot.heartbeat_at,
             snapshot.updated_at,
-            now if marks.final else None,
+            now if marks.final and not idles(opening.feed) else None,
             snapshot.state,
         )
         slot = db.execute(SQL["open"], values).lastrowid
         _empty(db, slot)  # whatever lies under a number that nobody had
+        self.watched(db, [opening.feed], now)
         hint = Hint(opening.feed, marks, snapshot)
         return Done(Applied(marks.cursor, marks.version), hint)
 
@@ -99,12 +99,13 @@ class LiveWrites:
         if fact.starts_attempt:
             voids_before = marks.token
             _drop_texts(db, held.slot, marks.token)
-        final_at = now if marks.final else None
+        final_at = now if marks.final and not idles(fact.feed) else None
         owned = (marks.rev, marks.token, snapshot.status.value, snapshot.started_at, final_at)
         stamp = self.cache.keep(fact.feed, held)
         if marks.final:  # little follows
             self.cache.forget(fact.feed)
         db.execute(SQL["told"], (stamp, *_moved(held), *owned, held.slot))
+        self.watched(db, [fact.feed], now)
         hint = Hint(fact.feed, held.marks, snapshot, (entry,), voids_before=voids_before)
         return Done(Applied(marks.cursor, marks.version), hint)
 
@@ -176,13 +177,18 @@ class LiveWrites:
             return True
         return False
 
+    def watched(self, db: sqlite3.Connection, feeds: Iterable[Feed], now: int) -> None:
+        db.executemany(SQL["use"], [(now, feed.key) for feed in feeds if idles(feed)])
+
     def expire(self, db: sqlite3.Connection, now: int) -> int:
         """Drop up to EXPIRED_AT_ONCE timelines and projections; how many went."""
-        outlived = db.execute(SQL["outlived"], (now - self.snapshot_ttl_ms, EXPIRED_AT_ONCE)).fetchall()
+        times = self.lifetimes
+        outlived = db.execute(SQL["outlived"], (now - times.snapshot_ms, EXPIRED_AT_ONCE)).fetchall()
+        outlived += db.execute(SQL["left_alone"], (now - times.idle_ms, EXPIRED_AT_ONCE - len(outlived))).fetchall()
         for slot, _ in outlived:
             _empty(db, slot)
             db.execute(SQL["drop"], (slot,))
-        unswept = db.execute(SQL["unswept"], (now - self.timeline_ttl_ms, EXPIRED_AT_ONCE - len(outlived))).fetchall()
+        unswept = db.execute(SQL["unswept"], (now - times.timeline_ms, EXPIRED_AT_ONCE - len(outlived))).fetchall()
         for slot, _ in unswept:
             db.execute(SQL["drop_entries"], (slot,))
             db.execute(SQL["sweep"], (slot,))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from playhead.backends.rows import Row, fact_of, interrupt_of, no_such_run, run_of
+from playhead.backends.sqlite import presence
 from playhead.backends.sqlite.file import SqliteFile
 from playhead.backends.sqlite.rows import (
     SQL,
@@ -182,6 +183,7 @@ class SqliteRecord:
             return Beat(
                 frozenset(one for one in held if one not in owned),
                 {run_id: reason for run_id, _, cancelled, reason in kept if cancelled},
+                frozenset(owned.keys() - set(held)),
             )
 
         return await self._act(act)
@@ -212,22 +214,47 @@ class SqliteRecord:
 
         return await self.file.read(act)
 
-    async def lose(self, run_id: str, token: int, partial: bytes | None) -> Run | None:
+    async def lose(self, run_id: str, token: int, partial: bytes | None, by: str | None = None) -> Run | None:
         def act(db: sqlite3.Connection, at: int) -> Run | None:
             run = find_run(db, run_id)
             if run is None or run.token != token or run.owner is None or run.status.final:
                 return None
-            if leases.held(find_lease(db, run.owner), self._steady_ms()):
+            if run.owner != by and leases.held(find_lease(db, run.owner), self._steady_ms()):
                 return None
             return store(db, run, lifecycle.lose(run, interrupts_of_run(db, run_id), at, partial), at)
 
         return await self._act(act)
 
-    async def ask(self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None) -> Interrupt:
+    async def watch(self, process: str, runs: Collection[str]) -> None:
+        if runs:
+            await self._act(lambda db, at: presence.watch(db, process, runs))
+
+    async def unwatch(self, process: str, runs: Collection[str]) -> None:
+        if runs:
+            await self._act(lambda db, at: presence.unwatch(db, [(run_id, process) for run_id in runs], at))
+
+    async def unwatch_expired(self, grace_ms: int, limit: int) -> int:
+        def act(db: sqlite3.Connection, at: int) -> int:
+            gone = presence.expired(db, self._steady_ms(), limit)
+            presence.unwatch(db, gone, at, grace_ms)
+            return len(gone)
+
+        gone = await self.file.read(lambda db: presence.expired(db, self._steady_ms(), 1))
+        return await self._act(act) if gone else 0
+
+    async def deserted(self, limit: int) -> list[str]:
+        return await self.file.read(lambda db: presence.deserted(db, self._clock.wall_ms(), limit))
+
+    async def desert(self, run_id: str) -> Run | None:
+        return await self._act(lambda db, at: presence.desert(db, run_id, at))
+
+    async def ask(
+        self, run_id: str, token: int, question: Question, new_id: str, state: bytes | None, published: int = 0
+    ) -> Interrupt:
         def act(db: sqlite3.Connection, at: int) -> Interrupt:
             run = _run_of_attempt(db, run_id, token)
             asked = interrupts_of_run(db, run_id)
-            change, interrupt = decisions.ask(run, token, question, asked, new_id, state, at)
+            change, interrupt = decisions.ask(run, token, question, asked, new_id, state, at, published)
             store(db, run, change, at)
             return interrupt
 
@@ -375,7 +402,7 @@ class SqliteRecord:
                 raise RunNotFree("A run that goes on cannot be erased.", run_id=run_id, status=run.status)
             for name in ("delete_run", "delete_input", "delete_end", "delete_labels"):
                 db.execute(SQL[name], (run.seq,))
-            for name in ("delete_attempts", "delete_interrupts", "delete_audit"):
+            for name in ("delete_attempts", "delete_interrupts", "delete_audit", "delete_presence"):
                 db.execute(SQL[name], (run_id,))
             for name in ("delete_facts", "delete_archived"):
                 db.execute(SQL[name], (run_feed(run_id).key,))
@@ -385,9 +412,20 @@ class SqliteRecord:
         self._known.pop(run_id, None)
         return erased
 
-    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]]) -> None:
+    async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]], after: str | None) -> str | None:
         rows = [(feed.key, event.id, event.type, version, event.body) for event, version in entries]
-        await self.file.write(lambda db: db.executemany(SQL["insert_archived"], rows).rowcount)
+
+        def newest(db: sqlite3.Connection) -> str | None:
+            row = db.execute(SQL["newest_archived"], (feed.key,)).fetchone()
+            return None if row is None else row[0]
+
+        def act(db: sqlite3.Connection) -> str | None:
+            if newest(db) != after:
+                return None
+            db.executemany(SQL["insert_archived"], rows)
+            return newest(db)
+
+        return await self.file.write(act)
 
     async def read(self, feed: Feed, before: str | None, limit: int) -> list[tuple[Event, int]]:
         def act(db: sqlite3.Connection) -> list[tuple[Event, int]]:

@@ -4,8 +4,8 @@
 -- The columns in the order in which rows.py reads them.
 SELECT r.seq, r.id, r.tenant, r.agent, r.status, r.resumable, r.max_attempts, r.cancel_after, r.labels, r.key,
     r.digest, r.created_at, r.updated_at, r.started_at, r.ended_at, r.token, r.crashes, r.owner, r.not_before,
-    r.cancel_requested_at, r.cancel_by, r.cancel_reason, r.failure_code, r.failure_message, r.state, r.rev, r.epoch,
-    r.minted_at, i.data, e.result, e.partial, e.lacking, p.beat_at
+    r.cancel_requested_at, r.cancel_by, r.cancel_reason, r.failure_code, r.failure_message, r.state, r.published,
+    r.rev, r.epoch, r.minted_at, i.data, e.result, e.partial, e.lacking, p.beat_at
 FROM run r
     LEFT JOIN run_input i ON i.seq = r.seq
     LEFT JOIN run_end e ON e.seq = r.seq
@@ -37,7 +37,7 @@ INSERT INTO label (name, value, seq) VALUES (?, ?, ?)
 -- name: update_run
 UPDATE run SET status = ?, updated_at = ?, started_at = ?, ended_at = ?, token = ?, crashes = ?, owner = ?,
     not_before = ?, cancel_requested_at = ?, cancel_by = ?, cancel_reason = ?, failure_code = ?, failure_message = ?,
-    state = ?, rev = ?
+    state = ?, published = ?, rev = ?
 WHERE seq = ?
 
 -- name: update_run_epoch
@@ -182,6 +182,9 @@ SELECT run_id, at, kind, actor, data FROM audit WHERE run_id = ?1 AND (?2 = '*' 
 INSERT INTO archive (feed, event_id, type, version, body) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (feed, event_id) DO NOTHING
 
+-- name: newest_archived
+SELECT event_id FROM archive WHERE feed = ? ORDER BY number DESC LIMIT 1
+
 -- name: archived_number
 SELECT number FROM archive WHERE feed = ? AND event_id = ?
 
@@ -214,3 +217,6 @@ DELETE FROM interrupt WHERE run_id = ?
 
 -- name: delete_audit
 DELETE FROM audit WHERE run_id = ?
+
+-- name: delete_presence
+DELETE FROM presence WHERE run_id = ?

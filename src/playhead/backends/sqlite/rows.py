@@ -70,7 +70,8 @@ def store(db: sqlite3.Connection, before: Run, change: Change, at: int) -> Run:
         (
             run.status.value, run.updated_at, run.started_at, run.ended_at, run.token, run.crashes, run.owner,
             run.not_before, run.cancel_requested_at, run.cancel_by, run.cancel_reason,
-            failure.code if failure else None, failure.message if failure else None, run.state, run.rev, run.seq,
+            failure.code if failure else None, failure.message if failure else None, run.state, run.published, run.rev,
+            run.seq,
         ),
     )  # fmt: skip
     if (run.result, run.partial, run.lacking) != (before.result, before.partial, before.lacking):

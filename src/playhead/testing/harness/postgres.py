@@ -38,8 +38,13 @@ def binaries() -> Path:
 class Postgres:
     """One server with a data folder of its own. `process` can be paused, killed and started again."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, durable: bool = False) -> None:
-        """Make the data folder and start the server with these settings. Raises ServerFailed."""
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, durable: bool = False, of: Postgres | None = None
+    ) -> None:
+        """Make the data folder and start the server with these settings. With `of` it is a standby of that one.
+
+        Raises ServerFailed.
+        """
         self.port = free_port()
         folder = Path(tempfile.mkdtemp(prefix="playhead-postgres-"))
         try:
@@ -47,9 +52,12 @@ class Postgres:
             programs = binaries() if account.user is None else _within_reach(binaries(), folder)
             account.give(folder)
             data: list[str | Path] = ["-D", folder / "data"]
-            made = account.run([programs / "initdb", *data, "-U", ADMIN, *_INITDB])
+            make: list[str | Path] = [programs / "initdb", *data, "-U", ADMIN, *_INITDB]
+            if of is not None:
+                make = [programs / "pg_basebackup", *data, "-d", of.dsn(), "-R", "-c", "fast"]
+            made = account.run(make)
             if made.returncode:
-                raise ServerFailed(f"initdb failed\n{made.stdout}{made.stderr}")
+                raise ServerFailed(f"{Path(make[0]).name} failed\n{made.stdout}{made.stderr}")
             options = [] if durable else list(_FAST)
             for name, value in (settings or {}).items():
                 options += ["-c", f"{name}={value}"]

@@ -1,4 +1,5 @@
-"""Redis and Valkey for tests: one server, a cluster of three masters, or a master with a replica and a sentinel."""
+"""Redis and Valkey for tests: one server, a cluster of three masters, each with a replica if wanted, or a master with
+a replica and a sentinel."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
@@ -97,31 +99,60 @@ class Server:
 
 
 class Cluster:
-    """Three masters on loopback that share the slots, made with plain commands."""
+    """Three masters on loopback that share the slots, made with plain commands; `servers` are the masters, in the
+    order of their slots, `replicas` what takes a master's place."""
 
-    def __init__(self, flavor: str = "redis", masters: int = 3) -> None:
-        self._buses = [free_port() for _ in range(masters)]
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-port")
-        self.servers = [Server(flavor, (*options, str(bus))) for bus in self._buses]
+    def __init__(self, flavor: str = "redis", masters: int = 3, *, replicated: bool = False) -> None:
+        self._bus = free_port()  # of the first master
+        buses = [self._bus, *(free_port() for _ in range(masters * (2 if replicated else 1) - 1))]
+        options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+        # However long a replica did not hear of its master, it may take its place.
+        options += ["--cluster-replica-validity-factor", "0"]
+        servers = [Server(flavor, (*options, "--cluster-port", str(bus))) for bus in buses]
+        self.servers, self.replicas = servers[:masters], servers[masters:]
 
     @property
     def url(self) -> str:
         return f"redis+cluster://127.0.0.1:{self.servers[0].port}"
 
     def start(self) -> None:
-        """Return when every server knows every slot's."""
-        for server in self.servers:
+        """Return when every server knows every slot's, and each replica has what its master has."""
+        for server in (*self.servers, *self.replicas):
             server.start()
         count = len(self.servers)
         for number, server in enumerate(self.servers):
             first, last = number * _SLOTS // count, (number + 1) * _SLOTS // count - 1
             server.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            server.ask("CLUSTER", "MEET", "127.0.0.1", self.servers[0].port, self._buses[0])
-        _await(self._agrees)
+            self._meet(server)
+        _await(partial(self._agree, self.servers))
+        for server in self.replicas:
+            self._meet(server)
+        for server, master in zip(self.replicas, self.servers, strict=False):
+            name = _text(master.ask("CLUSTER", "MYID"))
+            _await(partial(_knows, server, name))
+            server.ask("CLUSTER", "REPLICATE", name)
+        _await(partial(self._agree, [one for one in (*self.servers, *self.replicas) if one.process.running]))
+        for server in self.replicas:
+            _await(partial(_follows, server))
 
-    def _agrees(self) -> bool:
-        for server in self.servers:
+    def fail(self, number: int) -> None:
+        """Kill a master; return when its replica has its place, and all who are left know. `rejoin` undoes it."""
+        self.servers[number].process.kill()
+        _await(lambda: self.replicas[number].ask("INFO", "replication")["role"] == "master")
+        self.servers[number], self.replicas[number] = self.replicas[number], self.servers[number]
+        _await(partial(self._agree, [one for one in (*self.servers, *self.replicas) if one.process.running]))
+
+    def rejoin(self, number: int) -> None:
+        """Start the replica that was a master once; return when it has what the master has."""
+        self.replicas[number].start()
+        _await(partial(_follows, self.replicas[number]))
+
+    def _meet(self, server: Server) -> None:
+        server.ask("CLUSTER", "MEET", "127.0.0.1", self.servers[0].port, self._bus)
+
+    def _agree(self, servers: Sequence[Server]) -> bool:
+        for server in servers:
             told = _text(server.ask("CLUSTER", "INFO"))
             if "cluster_state:ok" not in told or f"cluster_slots_ok:{_SLOTS}" not in told:
                 return False
@@ -129,17 +160,25 @@ class Cluster:
                 return False
         return True
 
-    def move(self, slot: int) -> int:
-        """Move a slot that holds keys to the next master, as an operator does; the number of that master."""
-        owners = [self._owns(server, slot) for server in self.servers]
-        source = self.servers[owners.index(True)]
-        target_number = (owners.index(True) + 1) % len(self.servers)
+    def move(
+        self, slot: int, *, at_once: int = 100, pause: float = 0.0, moved: Callable[[], object] = lambda: None
+    ) -> int:
+        """Move a slot that holds keys to the next master, as an operator does; the number of that master.
+
+        So many keys at once, and so many seconds between. `moved` is called when all keys are there, and whoever asks
+        for the slot is still told to ask the old one.
+        """
+        owner = self.owner(slot)
+        source = self.servers[owner]
+        target_number = (owner + 1) % len(self.servers)
         target = self.servers[target_number]
         source_id, target_id = _text(source.ask("CLUSTER", "MYID")), _text(target.ask("CLUSTER", "MYID"))
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
-        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, at_once):
             source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5_000, "KEYS", *keys)
+            Event().wait(pause)
+        moved()
         for server in (target, source, *self.servers):
             server.ask("CLUSTER", "SETSLOT", slot, "NODE", target_id)
         return target_number
@@ -151,8 +190,12 @@ class Cluster:
                 return mine in [_text(value) for value in master]
         return False
 
+    def owner(self, slot: int) -> int:
+        """The number of the master that has this slot."""
+        return [self._owns(server, slot) for server in self.servers].index(True)
+
     def close(self) -> None:
-        for server in self.servers:
+        for server in (*self.servers, *self.replicas):
             server.close()
 
     def __enter__(self) -> Cluster:
@@ -206,6 +249,14 @@ class Watched:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _knows(server: Server, name: str) -> bool:
+    return name in _text(server.ask("CLUSTER", "NODES"))
+
+
+def _follows(server: Server) -> bool:
+    return bool(server.ask("INFO", "replication").get("master_link_status") == "up")
 
 
 def _text(value: object) -> str:

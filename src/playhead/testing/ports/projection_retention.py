@@ -99,6 +99,20 @@ async def bytes_are_bounded_before_the_archive(b: LiveBench) -> None:
     assert marks.archived == 0
 
 
+@rule(retention=Retention(count=10, max_bytes=20 * 1024, archive=True))
+async def bytes_that_the_count_removed_count_no_more(b: LiveBench) -> None:
+    """What is not archived and fits the byte bound stays, however much was removed before."""
+    scribe = await live(b)
+    marks = await _marks(b, scribe.feed)
+    for _ in range(40):
+        applied(await b.store.publish(scribe.write(1, payload={"t": KIB})))
+        floor, marks = marks.floor, await _marks(b, scribe.feed)
+        assert marks.floor == floor
+        await b.store.archived(scribe.feed, scribe.epoch, max(0, marks.position - 10))
+        marks = await _marks(b, scribe.feed)
+        assert marks.floor == max(0, marks.position - 10)
+
+
 @rule(retention=Retention(count=1_000, age=60.0))
 async def old_entries_go_when_archived(b: LiveBench) -> None:
     """Entries older than the age are listed, and go once archived, at the next write or on request."""
@@ -250,6 +264,46 @@ async def a_rebuilt_projection_has_its_own_time(b: LiveBench) -> None:
     await b.clock.advance(10_000)
     assert await b.store.expire() == 0
     assert await b.store.read(again.feed) is not None
+
+
+@rule(timeline_ttl=60.0, snapshot_ttl=600.0, idle_ttl=1_000.0)
+async def a_thread_or_topic_expires_when_left_alone(b: LiveBench) -> None:
+    """What has no final fact goes, whole, its time after the last fact or the last viewer."""
+    for feed in (Feed("thread", new_id(b.clock)), Feed("topic", "acme/inbox")):
+        scribe = Scribe(b.clock)
+        scribe.feed = feed
+        applied(await b.store.open(scribe.opening()))
+        await b.clock.advance(999)
+        assert await b.store.expire() == 0
+        applied(await project(b, scribe, scribe.fact("message_received")))
+        for _ in range(2):
+            await b.clock.advance(999)
+            assert await b.store.expire() == 0
+            await b.store.watched([feed])
+        before = await view(b, feed)
+        assert positions(before) == [1]
+        await b.clock.advance(999)
+        assert await b.store.expire() == 0
+        assert await view(b, feed) == before
+        await b.clock.advance(2)
+        assert await b.store.expire() == 1
+        assert await b.store.read(feed) is None
+        assert await b.store.expire() == 0
+
+
+@rule(timeline_ttl=60.0, snapshot_ttl=600.0, idle_ttl=1_000.0)
+async def viewers_prolong_nothing_of_a_run(b: LiveBench) -> None:
+    """A run's projection goes by its final fact alone, and what is not there stays so whoever watches."""
+    scribe, nobody = await live(b), Feed("thread", new_id(b.clock))
+    await b.clock.advance(10_000)
+    assert await b.store.expire() == 0
+    applied(await project(b, scribe, scribe.final()))
+    await b.clock.advance(599)
+    await b.store.watched([scribe.feed, nobody])
+    assert await b.store.read(nobody) is None
+    await b.clock.advance(2)
+    assert await b.store.expire() >= 1
+    assert await b.store.read(scribe.feed) is None
 
 
 @rule()

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from playhead.core import event
+from playhead.core import event, lifecycle
 from playhead.core.ids import run_feed
 from playhead.core.run import Failure, Outcome, Run, Status
 from playhead.errors import AttemptLost, NotFound, PlayheadError, RunFinal
@@ -26,6 +26,7 @@ from playhead.testing.ports.given import (
     get,
     in_some_order,
     new_id,
+    question,
     queued,
     resumable,
     running,
@@ -280,6 +281,35 @@ async def an_end_brings_along_what_the_live_store_did_not_take(b: RecordBench) -
         assert later[0] == (first, last)
         assert [lacking for _, lacking in later[1:]] == [()] * (len(later) - 1)
         assert (await get(b, run)).lacking == ()
+
+
+@rule()
+async def the_newest_events_of_an_attempt_are_known_by_number(b: RecordBench) -> None:
+    """The fact behind an attempt's events says how many there were: as many as it told with its end, or, when it was
+    lost, with its last question. Where nothing was told nothing is said."""
+    run = await running(b, policy=resumable())
+    await b.store.finish(run.id, 1, Outcome(Status.INTERRUPTED, released=True, published=2**53 - 1))
+    assert (await get(b, run)).published == 2**53 - 1
+    await b.store.acquire("p1", [AGENT], 10)
+    assert (await get(b, run)).published == 0
+    for key, count in (("one", 4), ("two", 5), ("one", 3)):
+        await b.store.ask(run.id, 2, question(key), new_id(b.clock), None, count)
+    assert (await get(b, run)).published == 5
+    await b.store.leave("p1")
+    await b.store.lose(run.id, 2, None)
+    for token in (3, 4):  # the third says nothing at all
+        await b.clock.advance(600)
+        await b.store.beat("p1", TTL_MS, ())
+        assert (await b.store.claim(TENANT, run.id, "p1")).token == token
+        if token == 3:
+            await b.store.finish(run.id, 3, Outcome(Status.INTERRUPTED, released=True))
+    ended = await b.store.finish(run.id, 4, replace(DONE, published=6))
+    assert (await get(b, run)).published == ended.published == 6
+    said = [(fact.event.type, event.published_before(fact.event)) for fact in await facts(b, run)]
+    started = [told for name, told in said if name == event.ATTEMPT_STARTED]
+    assert started == [None, (1, 2**53 - 1), (2, 5), None]
+    assert said[-1] == (event.RUN_SUCCEEDED, (4, 6))
+    assert lifecycle.final_fact(ended, run_feed(run.id)).event == (await facts(b, run))[-1].event
 
 
 @rule()

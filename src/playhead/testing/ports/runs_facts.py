@@ -283,7 +283,7 @@ async def erasing_leaves_nothing(b: RecordBench) -> None:
     await b.store.finish(run.id, 1, DONE)
     for kept in (run, other):
         entry = event.published(kept.id, 1, 1, "step_done", {}, 0)
-        await b.archive.append(run_feed(kept.id), [(entry, 4)])
+        await b.archive.append(run_feed(kept.id), [(entry, 4)], None)
     assert await b.store.delete("other", run.id) is False
     assert await b.store.delete(TENANT, run.id) is True
     assert await b.store.delete(TENANT, run.id) is False

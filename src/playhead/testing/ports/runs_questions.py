@@ -63,7 +63,7 @@ async def asking_makes_a_run_wait(b: RecordBench) -> None:
     """A question is stored open, the run waits, its state is kept, and one fact says so."""
     run = await running(b)
     deadline = b.clock.wall_ms() + 60_000
-    wanted = question(deadline=deadline)
+    wanted = question(within=60_000)
     one = await b.store.ask(run.id, 1, wanted, "0190163d-8694-739b-aea5-966c26f8ad90", b'{"title":"asking"}')
     assert one == Interrupt(
         "0190163d-8694-739b-aea5-966c26f8ad90",
@@ -274,8 +274,8 @@ async def a_decision_finds_its_own_question_only(b: RecordBench) -> None:
 async def after_the_deadline_no_answer_counts(b: RecordBench) -> None:
     """From the deadline on an answer is refused, also before anybody noted that it passed; one event tells of it."""
     run = await running(b)
-    one = await asked(b, run, deadline=b.clock.wall_ms() + 5_000)
-    other = await asked(b, run, "other", deadline=b.clock.wall_ms() + 60_000)
+    one = await asked(b, run, within=5_000)
+    other = await asked(b, run, "other", within=60_000)
     await b.clock.advance(4.999)
     assert await b.store.lapse(10) == []
     await b.clock.advance(0.001)
@@ -301,7 +301,7 @@ async def after_the_deadline_no_answer_counts(b: RecordBench) -> None:
 async def an_answer_in_time_does_not_lapse(b: RecordBench) -> None:
     """What was answered before its deadline is not closed by it later."""
     run = await running(b)
-    one = await asked(b, run, deadline=b.clock.wall_ms() + 5_000)
+    one = await asked(b, run, within=5_000)
     decided = await b.store.decide(TENANT, run.id, one.id, YES, "ann")
     await b.clock.advance(60)
     assert await b.store.lapse(10) == []
@@ -314,7 +314,7 @@ async def lapsing_goes_on_after_its_limit(b: RecordBench) -> None:
     """`lapse` closes a bounded number at a time, all of them in the end, each once."""
     runs = [await running(b) for _ in range(5)]
     for run in runs:
-        await asked(b, run, deadline=b.clock.wall_ms() + 1_000)
+        await asked(b, run, within=1_000)
     await b.clock.advance(2)
     seen: list[str] = []
     while some := await b.store.lapse(2):
@@ -371,7 +371,7 @@ async def deadline_decision_and_cancel_agree_in_every_order(b: RecordBench) -> N
     }
     for turn in range(30):
         run = await running(b)
-        one = await asked(b, run, deadline=b.clock.wall_ms() + 1_000)
+        one = await asked(b, run, within=1_000)
         if turn % 2:
             await b.clock.advance(1)
         await in_some_order(

@@ -27,12 +27,14 @@ class Ear:
     def __init__(self) -> None:
         self.batches: list[list[tuple[Feed, int]]] = []
         self.threads: set[int] = set()
+        self.gaps: list[Feed] = []
 
     def on_hints(self, hints: Sequence[Hint]) -> None:
         self.batches.append([(hint.feed, hint.marks.position) for hint in hints])
         self.threads.add(threading.get_ident())
 
-    def on_gap(self, feed: Feed) -> None: ...
+    def on_gap(self, feed: Feed) -> None:
+        self.gaps.append(feed)
 
     @property
     def heard(self) -> list[tuple[Feed, int]]:
@@ -92,6 +94,21 @@ async def listening_twice_is_hearing_once(signal: Signal) -> None:
     signal.notify([_hint(ONE, 2)])
     await eventually(lambda: len(ear.heard) >= 2)
     assert ear.heard == [(ONE, 1), (ONE, 2)]
+
+
+@rule()
+async def ringing_has_the_listeners_look(signal: Signal) -> None:
+    """Who listens to a feed that is rung is told to look, and nobody else; nobody need listen."""
+    ear, other = Ear(), Ear()
+    await signal.ring(ONE)
+    await signal.add(ONE, ear)
+    await signal.add(TWO, other)
+    await signal.ring(ONE)
+    await eventually(lambda: ear.gaps)
+    assert (set(ear.gaps), ear.heard) == ({ONE}, [])
+    await signal.ring(TWO)
+    await eventually(lambda: other.gaps)
+    assert set(other.gaps) == {TWO}
 
 
 @rule()

@@ -4,16 +4,23 @@
 
 local rules = take_rules()
 local p = load()
-if not p or not p.final_at then
+local alone = idles(rules.feed)
+if not p or not (alone or p.final_at) then
   note('ZREM', ENDS, rules.feed)
   return 0
 end
-if p.final_at + rules.snapshot_ttl <= rules.now then
+local last = alone and (whole(redis.call('HGET', STATE, 'used_at')) or 0) + rules.idle_ttl
+  or p.final_at + rules.snapshot_ttl
+if last <= rules.now then
   local keys, unnamed = text_keys(texts())
   if unnamed then return unnamed end
   forget(rules.feed)
   redis.call('DEL', STATE, EVENTS, unpack(keys))
   return 1
+end
+if alone then
+  ends(rules.feed, last)
+  return 0
 end
 local swept = 0
 if p.final_at + rules.timeline_ttl <= rules.now then

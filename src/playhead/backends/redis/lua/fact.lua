@@ -49,7 +49,9 @@ if #void > 0 then
   redis.call('HSET', STATE, 'texts', listed(kept))
   redis.call('DEL', unpack(keys))
 end
-if final then
+if idles(rules.feed) then
+  use(rules)
+elseif final then
   redis.call('PEXPIRE', STATE, rules.snapshot_ttl)
   redis.call('PEXPIRE', EVENTS, rules.timeline_ttl)
   for _, key in ipairs(keys) do redis.call('PEXPIRE', key, rules.snapshot_ttl) end

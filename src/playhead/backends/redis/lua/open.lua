@@ -25,7 +25,9 @@ redis.call('HSET', STATE,
   'fencing_token', digits(token), 'attempt_id', feed_id .. ':' .. digits(token), 'updated_at', digits(written_at),
   'state', state, 'current_step', step, 'progress', progress)
 if started_at then redis.call('HSET', STATE, 'started_at', digits(started_at)) end
-if final then
+if idles(rules.feed) then
+  use(rules)
+elseif final then
   redis.call('PEXPIRE', STATE, rules.snapshot_ttl)
   ends(rules.feed, p.final_at + rules.snapshot_ttl)
 end

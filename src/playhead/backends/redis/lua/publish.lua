@@ -3,15 +3,14 @@
 -- ProjectionStore.publish; the verdict is core's `judge_publish`, the effects are `after_publish`.
 
 local rules, guard = take_rules(), take_guard()
-local first_n, last_n, state_version, written_at = take_whole(), take(), take_whole(), take_whole()
+local first_n, last_n, state_version, written_at = string.match(take(), '^(%d+):(%d*):(%d+):(%d+)$')
+if not first_n then error('BADARG ' .. taken) end
+first_n, last_n, state_version, written_at = exact(first_n), exact(last_n), exact(state_version), exact(written_at)
 local has_state, state, step, progress = take_flag(), take(), take(), take()
 local count = take_whole()
 local events = {}
 for i = 1, count do events[i] = take_event() end
-if count > 0 then
-  last_n = whole(last_n)
-  if not last_n then error('BADARG') end
-end
+if not (first_n and state_version and written_at) or count > 0 and not last_n then error('BADARG') end
 
 local p = load()
 local refused = judge_guard(p, guard)
@@ -43,5 +42,7 @@ if has_state then
   for _, value in ipairs({'state', state, 'current_step', step, 'progress', progress}) do told[#told + 1] = value end
 end
 redis.call('HSET', STATE, unpack(told))
-tell(p, rules, 0, added)
+local row
+if has_state then row = {p.status, p.started_at, digits(written_at), digits(written_at), state} end
+tell(p, rules, 0, added, nil, row)
 return applied(p)

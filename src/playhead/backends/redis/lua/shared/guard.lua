@@ -1,9 +1,16 @@
 -- The verdict that publishes and text share: core's `judge_guard`.
 
 local function take_guard()
-  return {
-    epoch = take_whole(), token = take_whole(), rev = take_whole(), acked_n = take_whole(), acked_state = take_whole(),
+  local epoch, token, rev, acked_n, acked_state = string.match(take(), '^(%d+):(%d+):(%d+):(%d+):(%d+)$')
+  if not epoch then error('BADARG ' .. taken) end
+  local guard = {
+    epoch = exact(epoch), token = exact(token), rev = exact(rev), acked_n = exact(acked_n),
+    acked_state = exact(acked_state),
   }
+  if not (guard.epoch and guard.token and guard.rev and guard.acked_n and guard.acked_state) then
+    error('BADARG ' .. taken)
+  end
+  return guard
 end
 
 local function judge_guard(p, guard)

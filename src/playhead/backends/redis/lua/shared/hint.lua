@@ -1,8 +1,8 @@
 -- The hint: one line of numbers, then the bytes that it counts. Too much for a hint is left out; `gap` says that what
--- was left out shows nowhere in the marks.
-local function tell(p, rules, voids, events, piece)
+-- was left out shows nowhere in the marks. `row` is what would be read here: status, times and state.
+local function tell(p, rules, voids, events, piece, row)
   if rules.hints == '' then return end
-  local head = guard_of(p) .. ' ' .. marks_of(p) .. ' ' .. digits(voids)
+  local head = string.format('%s %s %.0f', guard_of(p), marks_of(p), voids)
   local parts, size = {}, 0
   local function put(text)
     parts[#parts + 1] = text
@@ -16,14 +16,12 @@ local function tell(p, rules, voids, events, piece)
     put(piece.data)
     head = head .. ' - - - - - 0 1'
   else
-    local row = redis.call('HMGET', STATE, 'status', 'started_at', 'heartbeat_at', 'updated_at', 'state')
+    row = row or redis.call('HMGET', STATE, 'status', 'started_at', 'heartbeat_at', 'updated_at', 'state')
     local state = row[5] or ''
     put(state)
     for _, event in ipairs(events) do
-      put(table.concat({
-        digits(event.position), event.tag, event.prev, digits(event.version),
-        tostring(#event.id), tostring(#event.type), tostring(#event.head), tostring(#event.payload),
-      }, ' ') .. '\n')
+      put(string.format('%.0f %s %s %.0f %d %d %d %d\n', event.position, event.tag, event.prev, event.version,
+        #event.id, #event.type, #event.head, #event.payload))
       put(event.id)
       put(event.type)
       put(event.head)
@@ -39,7 +37,7 @@ local function tell(p, rules, voids, events, piece)
   elseif piece then
     message = 'gap'
   else
-    message = guard_of(p) .. ' ' .. marks_of(p) .. ' ' .. digits(voids) .. ' - - - - - 0 0\n'
+    message = string.format('%s %s %.0f - - - - - 0 0\n', guard_of(p), marks_of(p), voids)
   end
   redis.pcall(rules.hints, CHANNEL, message)  -- what is written is written, told or not
 end

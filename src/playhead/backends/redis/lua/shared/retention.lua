@@ -1,9 +1,10 @@
 -- Remove what retention no longer keeps: core's `new_floor`, with both measures taken here.
 
 local function measured(p, below, goes)
-  local reached = p.floor
+  local reached, step = p.floor, 2  -- mostly one goes for each that comes, and the next one stays
   while reached < below do
-    local entries = redis.call('XRANGE', EVENTS, entry_id(p, reached + 1), entry_id(p, below), 'COUNT', 16)
+    local entries = redis.call('XRANGE', EVENTS, entry_id(p, reached + 1), entry_id(p, below), 'COUNT', step)
+    step = math.min(step * 2, 16)
     if #entries == 0 then return reached end
     for _, entry in ipairs(entries) do
       if not goes(entry) then return reached end
@@ -13,10 +14,14 @@ local function measured(p, below, goes)
   return reached
 end
 
+-- The bytes of an event's body, as `rows.joined` makes it.
+local function size(entry)
+  local head, payload = field(entry, 'head') or '', field(entry, 'payload_json') or ''
+  return #payload > 0 and #head + #payload + 12 or #head
+end
+
 local function cut(p, floor)
   if floor <= p.floor then return end
-  local last = at(p, floor)
-  p.floor_weight = math.max(p.floor_weight, math.min(last and whole(field(last, 'weight')) or 0, p.weight))
   p.floor = floor
   if floor == p.position then
     redis.call('DEL', EVENTS)
@@ -30,12 +35,15 @@ local function trim(p, rules)
   local heavy, aged = p.floor, p.floor
   local excess = p.weight - rules.max_bytes
   if excess > p.floor_weight then
-    local gone = p.floor_weight
+    local gone = p.floor_weight  -- at least: what the count removed is seen only here, as each look costs a read
     heavy = measured(p, p.position, function(entry)
+      local weight = whole(field(entry, 'weight'))
+      if weight then gone = math.max(gone, weight - size(entry)) end
       if gone >= excess then return false end
-      gone = whole(field(entry, 'weight')) or excess
+      gone = weight or excess
       return true
     end)
+    p.floor_weight = math.max(p.floor_weight, math.min(gone, p.weight))
   end
   local removable = rules.archive and p.archived or (p.final_at and p.position or 0)
   if rules.age and removable > p.floor then
@@ -80,6 +88,18 @@ end
 
 local function ends(feed, at_ms)
   note('ZADD', ENDS, digits(at_ms), feed)
+end
+
+-- Core's `idles`: what ends by being left alone, and so has its time anew with each use.
+local function idles(feed)
+  return string.sub(feed, 1, 4) ~= 'run:'
+end
+
+local function use(rules)
+  redis.call('HSET', STATE, 'used_at', digits(rules.now))
+  redis.call('PEXPIRE', STATE, rules.idle_ttl)
+  redis.call('PEXPIRE', EVENTS, rules.idle_ttl)
+  ends(rules.feed, rules.now + rules.idle_ttl)
 end
 
 local function forget(feed)
