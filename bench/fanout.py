@@ -1,6 +1,6 @@
 """One event to many viewers: CPU of the serving processes for each delivery, against the published pattern and nchan.
 
-python3 dev.py bench fanout [VIEWERS]
+python3 dev.py bench fanout [-- VIEWERS]
 """
 
 from __future__ import annotations
