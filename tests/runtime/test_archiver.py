@@ -157,6 +157,23 @@ async def test_what_was_trimmed_before_it_was_archived_does_not_come_behind_what
         assert found.index(facts[3]) < found.index(published[0]) < found.index(facts[4])
 
 
+async def test_a_live_store_that_went_back_to_before_the_end_puts_nothing_behind_it() -> None:
+    async with bench() as b:
+        attempt = await b.attempt()
+        archiver = Archiver(b.record, b.record, b.live, b.clock)
+        await attempt.publish(2)
+        before = b.live.copy()
+        b.live.lose()
+        run = await attempt.finish()
+        await archiver.save(await b.get(run))
+        b.live.restore(before)
+        await archiver.feed(attempt.feed)
+        found = [event.type for event, _ in await b.record.read(attempt.feed, None, 100)]
+        assert found[-1] == "run_succeeded"
+        assert found.count("run_succeeded") == 1
+        assert await b.live.unarchived(10) == []  # nothing waits for what will not come
+
+
 async def test_an_archiver_of_another_process_that_is_late_puts_nothing_out_of_order() -> None:
     """It has read the timeline. That is lost, and who rebuilds it archives what the record has, before the first one
     goes on with what it read."""

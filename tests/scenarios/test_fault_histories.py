@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from playhead.testing.faults import Cut, Proxy
-from tests.plugins.histories import count, seed
+from tests.plugins.histories import WHOLE, count, seed
 from tests.scenarios.fleet import Fleet, Member
 from tests.scenarios.people import drop
 from tests.scenarios.scene import Scene
 
 pytestmark = [pytest.mark.anyio, pytest.mark.wide]
 
-HISTORIES = count(0.02)
+HISTORIES = count(0.02) if count() < WHOLE else 20  # half a minute and more each
 STEPS = 6 if HISTORIES < 10 else 30
 LONGEST = 2.0  # seconds of one fault
 COMMAND = rb"\*\d+\r\n\$"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from playhead.core.event import Entry, Event
+from playhead.core.event import FINAL_TYPES, Entry, Event
 from playhead.core.ids import Feed, fact_rev, run_feed
 from playhead.core.run import Run
 from playhead.errors import StoreUnavailable
@@ -86,15 +86,21 @@ class Archiver:
             yield [(event, 0) for fact in facts for event in (*fact.lacking, fact.event)]
             rev = page.facts[-1].rev
 
-    async def _newest(self, feed: Feed) -> str | None:
-        """The id of the newest event that is archived. What is to follow it must be read after this."""
+    async def _newest(self, feed: Feed) -> Event | None:
+        """The newest event that is archived. What is to follow it must be read after this."""
         found = await self._archive.read(feed, None, 1)
-        return found[-1][0].id if found else None
+        return found[-1][0] if found else None
 
-    async def _append(self, feed: Feed, pages: AsyncIterator[list[tuple[Event, int]]], newest: str | None) -> bool:
-        """Archive these behind what was the newest; False if somebody else archived more meanwhile."""
+    async def _append(self, feed: Feed, pages: AsyncIterator[list[tuple[Event, int]]], newest: Event | None) -> bool:
+        """Archive these behind what was the newest; False if somebody else archived more meanwhile.
+
+        Nothing follows the end: a live store that went back to before it may have what was lost then, too late.
+        """
+        if newest is not None and newest.type in FINAL_TYPES.values():
+            return True
+        last = newest.id if newest else None
         async for known in pages:
-            if known and (newest := await self._archive.append(feed, known, newest)) is None:
+            if known and (last := await self._archive.append(feed, known, last)) is None:
                 return False
         return True
 
