@@ -358,7 +358,7 @@ def agent(
 def external_agent(
     name: str, *, title: str | None = None, input_model: type[pydantic.BaseModel] | None = None, resumable: bool = False
 ) -> Agent:
-    """An agent that no worker runs: code elsewhere in the server's process takes its runs with `attempt(run_id)`."""
+    """An agent that no worker runs: other code, in this process or another, takes its runs with `attempt(run_id)`."""
     return Agent(None, name=name, title=title, input_model=input_model, policy=Policy(resumable=resumable))
 
 
