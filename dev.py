@@ -45,6 +45,7 @@ SCRIPTS = ("clients/typescript", "web", "examples")
 BUILT = ROOT / "src" / "playhead" / "web"
 TOLD = ROOT / ".cache" / "scripts"  # what their tests told, for the case table
 
+WORKERS = 3  # of pytest, on two cores: many tests wait for a server or a lease half of their time
 
 # How much of what is drawn at random a tier tries; the caller's own environment beats this.
 ALL = {"PLAYHEAD_KILLS": "60", "PLAYHEAD_HISTORIES": "200"}
@@ -216,7 +217,7 @@ def pytest(marks: str, extra: list[str], sizes: Mapping[str, str] | None = None)
     command: list[str | Path] = [BIN / "python", "-m", "pytest", "-m", marks]
     alone = any(arg.startswith(("-n", "--numprocesses", "-s", "--pdb", "--capture")) for arg in extra)
     if (os.cpu_count() or 1) > 1 and not alone:
-        command += ["-n", "2"]
+        command += ["-n", str(WORKERS)]
     # The case table can only be judged by a run of everything.
     if not extra:
         command += ["--rows=check"]

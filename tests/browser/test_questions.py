@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser import screen
-from tests.browser.scripted import RUN, bootstrap, happened, question, snapshot, state
+from tests.browser.scripted import RUN, bootstrap, event, happened, question, snapshot, state
 from tests.browser.test_page import live, see
 
 pytestmark = pytest.mark.browser
@@ -24,10 +24,9 @@ def test_a_question_is_answered_with_the_keyboard(open_page, scripted):
     ask = question(1, {"title": "Spend 5?", "amount": 5, "to": {"name": "Kim"}, "items": [{"what": "ink", "n": 2}]})
     scripted.screen = bootstrap(1)
     page = live(see(open_page, scripted), scripted)
-    scripted.screen = bootstrap(2, interrupts=[ask])
-    scripted.send(
-        state(101, "waiting"), happened(2, "approval_required", {"interrupt_id": ask["id"], "title": "Spend 5?"})
-    )
+    said = {"interrupt_id": ask["id"], "title": "Spend 5?"}
+    scripted.screen = bootstrap(2, interrupts=[ask], events=[event(1), event(2, "approval_required", said)])
+    scripted.send(state(101, "waiting"), happened(2, "approval_required", said))
     card = page.get_by_role("article", name="Spend 5?")
     table = card.locator(".scroll")
     expect(table).to_be_visible()

@@ -158,6 +158,7 @@ async def test_a_stream_that_comes_in_as_the_server_leaves_is_sent_away(
         run_id = await s.client.start("count", {"n": 1})
         await s.client.ended(run_id)
         await s.archived(run_id)  # the archiver reads no more
+        await s.engine.projector.settle()  # nor does the reconciler
         reading = asyncio.Event()
 
         async def endless(*_: object, **__: object) -> None:

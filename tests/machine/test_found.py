@@ -17,10 +17,10 @@ def begin(backend):
     """Start a calm history of one attempt; it ends, and is judged, with the test."""
     begun: list[History] = []
 
-    def make(kind, *, raw=False, archive="off"):
+    def make(kind, *, raw=False, archive="off", count=1_000):
         machine = type(kind.__name__, (kind,), {"backend": backend})()
         begun.append(machine)
-        machine.begin(archive=archive, count=1_000, seed=1, lifetime=100, chatter=0, attempts=[raw])
+        machine.begin(archive=archive, count=count, seed=1, lifetime=100, chatter=0, attempts=[raw])
         return machine
 
     yield make
@@ -104,3 +104,14 @@ def test_a_resync_names_the_place_that_a_held_up_client_has_reached(begin):
     machine.step(lambda: machine.world.clock.advance(16.0))
     machine.use(0, "take", 3, 0, [], 0)  # the client compares what it is told with what it has
     assert machine.clients[0].resyncs == [Reason.EPOCH]
+
+
+def test_what_a_fact_took_along_is_archived_in_its_place_where_a_trimmed_hole_ends_within_it(begin):
+    machine = begin(Ports, archive="sync", count=1)
+    machine.end_while_the_store_is_away(count=3, how="failed", plan=[], seed=0)
+    machine.outage(False)
+    machine.start(False, [], 0)
+    machine.work_at_once([("publish", 1, None)], [("publish", 0, None)], [], 0)
+    machine.happen("lost", 0)
+    names = [name.partition(":")[2] for name in machine.world.truth.archive if not name.startswith("run:")]
+    assert names[:3] == ["1:1", "1:2", "1:3"]

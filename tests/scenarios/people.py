@@ -14,7 +14,7 @@ from tests.support.wire import Answer, Client, Stream
 AWAY = (OSError, EOFError, TimeoutError)  # what a call meets when nobody is there
 SILENCE = 8.0  # seconds; many keep-alives
 AGAIN = 0.1  # seconds before somebody else is asked
-BUSY = (429, 503)
+BUSY = (429, 502, 503, 504)  # the even ones are a proxy's, whose gateway is gone or busy
 MARK = re.compile(rb"canary-[0-9a-z-]+")
 
 

@@ -129,10 +129,11 @@ class Scene:
         """Return when every viewer has seen its end."""
         try:
             async with asyncio.timeout(wait):
-                done = 0
-                while done < len(self._tasks):
-                    await self._tasks[done]
-                    done += 1
+                while waiting := [task for task in self._tasks if not task.done()]:
+                    await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
+                    for task in self._tasks:
+                        if task.done():
+                            task.result()
         except TimeoutError:
             self._fail([f"no end within {wait:g} s for {one.key}" for one in self.runs if not _over(one)])
 

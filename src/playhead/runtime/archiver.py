@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from itertools import takewhile
 
 from playhead.core.event import FINAL_TYPES, Entry, Event
 from playhead.core.ids import Feed, fact_rev, run_feed
@@ -110,9 +111,11 @@ class Archiver:
         """These entries, and before them what the record has of the hole in front of them, which was trimmed before it
         was archived. Later it would come behind them."""
         if hole:
-            revs = [rev for entry in view.entries if (rev := fact_rev(feed, entry.event.id)) is not None]
-            async for facts in self._facts(feed, min(revs) - 1 if revs else view.marks.rev):
-                yield facts
+            shown = {entry.event.id for entry in view.entries}
+            revs = [rev for name in shown if (rev := fact_rev(feed, name)) is not None]
+            # The hole may end within what the first fact behind it took along.
+            async for facts in self._facts(feed, min(revs, default=view.marks.rev)):
+                yield list(takewhile(lambda known: known[0].id not in shown, facts))
         yield known
 
     async def _true(self, feed: Feed, entries: Sequence[Entry]) -> list[tuple[Event, int]] | None:
