@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -21,10 +22,13 @@ WORDS = {
 }
 
 
-def is_whole(page: Page, every: list[str]) -> None:
-    """The events on screen are a piece of all of them without a gap, each once and in its order; its newest counts."""
+def is_whole(page: Page, history: Callable[[], list[str]]) -> None:
+    """The events on screen are a piece of all of them without a gap, each once and in its order; its newest counts.
+
+    The history is asked for when the page was read: of a run that goes on it would lack what the page has since.
+    """
     shown = screen.folded(page)
-    ids = [one for row in shown for one in row]
+    ids, every = [one for row in shown for one in row], history()
     assert len(ids) == len(set(ids)) > 0
     places = sorted(every.index(one) for one in ids)
     assert places == list(range(places[0], places[-1] + 1))
@@ -48,7 +52,7 @@ def goes_on(page: Page, server: Calls, run_id: str) -> None:
     screen.until(page, lambda: newest in screen.ids_of(page))
     screen.is_live(page)
     screen.status_is(page, WORDS[server.call(f"runs/{run_id}")["status"]])
-    is_whole(page, server.history(run_id))
+    is_whole(page, lambda: server.history(run_id))
 
 
 def ends_true(page: Page, server: Calls, run_id: str, *, timeout: float = 60_000) -> dict[str, Any]:
@@ -59,7 +63,7 @@ def ends_true(page: Page, server: Calls, run_id: str, *, timeout: float = 60_000
     expect(screen.badge(page)).to_have_text("Ended", timeout=timeout)
     screen.status_is(page, WORDS[run["status"]])
     every = server.history(run_id)
-    is_whole(page, every)
+    is_whole(page, lambda: every)
     assert every[-1] in screen.ids_of(page)
     if run["status"] == "succeeded" and "markdown" in run["result"]:
         assert text(page, ".result .plain") == run["result"]["markdown"]

@@ -390,7 +390,7 @@ async def test_an_hour_that_comes_twice_changes_nothing(tmp_path: Path) -> None:
         record = s.engine.ports.record
         run_id = await s.client.start("count", {"n": 6, "stops": [3, 5]})
         # Another process took a run just before, and is not heard of again.
-        s.engine.worker._accepting = False
+        await s.take_none()
         lost_id = await s.client.start("count", {"n": 1})
         await record.beat("other", round(lease * 1000), [])
         await record.claim("local", lost_id, "other")
@@ -451,7 +451,7 @@ async def test_a_viewer_that_never_reads_is_let_go_and_comes_back_to_all_of_it(t
             return run_id, asyncio.get_running_loop().time() - began
 
         _, alone = await timed()
-        s.engine.worker._accepting = False
+        await s.take_none()
         run_id = await s.client.start("talker")
         stuck = await s.client.open(run_id, buffer=4_096)
         while len(s.server.server_state.connections) > 1:

@@ -83,7 +83,7 @@ class ByHand:
 
 async def two_attempts(s: Stage) -> tuple[ByHand, ByHand]:
     """An attempt that was lost and does not know it, and the one that took over."""
-    s.engine.worker._accepting = False
+    await s.take_none()
     record, projector = s.engine.ports.record, s.engine.projector
     run_id = await s.client.start("stayer")
     await record.beat("worker", 60_000, [])
@@ -161,7 +161,7 @@ async def test_a_lost_run_is_interrupted_once_and_its_viewers_hear_of_it(backend
 async def test_recovery_looks_again_before_it_writes(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, holding, settings=QUIET) as s:
         record = s.engine.ports.record
-        s.engine.worker._accepting = False
+        await s.take_none()
         run_id = await s.client.start("holder")
         await record.beat("slow", 60_000, [])
         run = await record.claim("local", run_id, "slow")

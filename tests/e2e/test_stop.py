@@ -139,7 +139,7 @@ async def test_any_interleaving_of_cancel_and_finish_leaves_one_end(backend: str
     chance = random.Random(26)
     async with stage(backend, tmp_path, counting) as s:
         record, projector = s.engine.ports.record, s.engine.projector
-        s.engine.worker._accepting = False
+        await s.take_none()
         for _ in range(200):
             run_id = await s.client.start("count")
             run = await record.claim("local", run_id, s.engine.process)
@@ -208,7 +208,7 @@ async def test_stop_before_the_start(backend: str, tmp_path: Path) -> None:
         unknown = await s.client.post("/runs/00000000-0000-7000-8000-000000000000/cancel")
         assert unknown.status == 404
         # Stop at the moment at which the worker would take it: a run that waits in the queue over a restart.
-        s.engine.worker._accepting = False
+        await s.take_none()
         waiting = await s.client.start("count", {"n": 1})
         kept = s.engine.ports
 

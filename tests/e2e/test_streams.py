@@ -496,7 +496,7 @@ async def test_the_stream_of_a_run_that_is_over_ends_at_once(backend: str, tmp_p
 @pytest.mark.row("A32", "A35")
 async def test_an_end_that_is_recorded_and_not_told_yet_counts(backend: str, tmp_path: Path) -> None:
     async with stage(backend, tmp_path, counting) as s:
-        s.engine.worker._accepting = False
+        await s.take_none()
         run_id = await s.client.start("count")
         record = s.engine.ports.record
         run = await record.claim("local", run_id, s.engine.process)

@@ -92,6 +92,12 @@ class Stage:
         """Lose the live store."""
         await behind.flush(self.app)
 
+    async def take_none(self) -> None:
+        """From now on the worker takes no run, also not by a look that is under way."""
+        self.engine.worker._accepting = False
+        async with self.engine.worker._taking:
+            pass
+
     async def archived(self, run_id: str) -> None:
         await self.engine.projector.bring(run_id)  # a run ends in the record before its timeline says so
         await self.engine.archiver.run(run_id)
