@@ -73,7 +73,7 @@ class Screens:
                 parts = await self._texts.read_text(feed) if view else []
         except (StoreUnavailable, TimeoutError):
             degraded, view = StoreUnavailable.code, None
-        shown = await self._newest(run, view, limit, seen=degraded is None)
+        shown = await self._newest(run, view, limit, seen=degraded is None, archived=await self._archived_whole(run))
         # After the view: a question that the cursor is past must be here.
         asked = await self._record.interrupts(run.tenant, run.id)
         body = b"".join(
@@ -108,16 +108,16 @@ class Screens:
         """Up to `limit` events before the event of this id (None: the newest), oldest first."""
         feed = run_feed(run.id)
         view: View | None = None
-        seen = True
+        seen, archived = True, await self._archived_whole(run)
         try:
-            if not await self._archived_whole(run):
+            if not archived:
                 position = await self._live.find(feed, before) if before is not None else None
                 if before is None or position is not None:
                     view = await self._live.read(feed, before=position, limit=limit)
         except StoreUnavailable:
             seen = False  # the archive has what it has
         if before is None:
-            found = await self._newest(run, view, limit, seen=seen)
+            found = await self._newest(run, view, limit, seen=seen, archived=archived)
         else:
             found = await page(self._archive, self._live, feed, view, limit, before=before)
         return b'{"events":[%b],"timeline":%b}' % (b",".join(found.events), _timeline(found, limit))
@@ -147,10 +147,10 @@ class Screens:
             raise NotFound
         return found
 
-    async def _newest(self, run: Run, view: View | None, limit: int, *, seen: bool) -> Page:
-        """The page that ends at the tip. `seen`: whether the timeline could be looked at."""
+    async def _newest(self, run: Run, view: View | None, limit: int, *, seen: bool, archived: bool) -> Page:
+        """The page that ends at the tip. `seen`: whether the timeline could be looked at. `archived`: whether the
+        archive has all of it."""
         feed = run_feed(run.id)
-        archived = await self._archived_whole(run)
         last = final_event(run) if view is None and run.status.final else None
         rev = view.marks.rev if view else run.rev
         shown = await page(

@@ -90,7 +90,6 @@ class Pipe(asyncio.Protocol):
     def send(self, commands: Sequence[Command]) -> list[asyncio.Future[Any]]:
         """The replies to come. What is asked for in one turn of the loop goes out in one write; where nothing else is
         under way, at once."""
-        # The stub knows commands of one word only.
         packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]  # declared for text alone
         futures: list[asyncio.Future[Any]] = [self._loop.create_future() for _ in commands]
         if self._transport is None or self.broken:
