@@ -41,16 +41,6 @@ def opened(postgres_dsn):
     return several
 
 
-@pytest.fixture
-def sql(postgres_dsn):
-    def ask(statement):
-        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
-
-    return ask
-
-
 FAILING = """
 CREATE SEQUENCE tries;
 CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$

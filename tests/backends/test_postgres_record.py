@@ -58,16 +58,6 @@ def opened(postgres_dsn):
     return several
 
 
-@pytest.fixture
-def sql(postgres_dsn):
-    def ask(statement, *values):
-        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-            cursor = connection.execute(statement, values or None)
-            return cursor.fetchall() if cursor.description else []
-
-    return ask
-
-
 @contextmanager
 def answers_lost(monkeypatch, count, on_loss=lambda: None):
     """The next ends of transactions take place, and their answers are lost."""

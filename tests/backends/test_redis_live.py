@@ -489,8 +489,8 @@ async def test_a_storm_of_cancelled_calls_mixes_no_answers(pipelined):
         scribes = [await live(b) for _ in range(6)]
         for scribe in scribes:
             await publish(b, scribe, 3, payload={"of": scribe.run_id})
-        stopped = 0
-        for turn in range(250):
+        stopped = turn = 0
+        while turn < 250 or stopped < 300:  # how many come too late depends on how quick the server is
             tasks = [asyncio.ensure_future(b.store.read(scribe.feed)) for scribe in scribes]
             for _ in range(turn % 9):
                 await asyncio.sleep(0)
@@ -502,7 +502,7 @@ async def test_a_storm_of_cancelled_calls_mixes_no_answers(pipelined):
                 else:
                     assert not isinstance(done, BaseException), done
                     assert {entry.event.id.rpartition(":")[0] for entry in done.entries[3:]} == {f"{scribe.run_id}:1"}
-        assert stopped >= 300
+            turn += 1
 
 
 @WAYS

@@ -10,6 +10,7 @@ import playhead
 from playhead.backends.local_signal import LocalSignal
 from playhead.core.ids import Feed
 from playhead.errors import StoreUnavailable
+from playhead.interfaces import Listener
 from playhead.runtime import bell
 from playhead.runtime.bell import QUEUE, Bell
 from playhead.testing.clock import FakeClock
@@ -28,7 +29,7 @@ async def quick(run: playhead.RunContext) -> str:
 async def test_a_run_that_another_process_queued_is_taken_without_a_look() -> None:
     async with engine([quick], **SLOW) as one:
         async with engine([quick], ports=one.ports, worker=False, **SLOW) as other:
-            await eventually(lambda: one.ports.signal._listeners.get(QUEUE))  # type: ignore[attr-defined]
+            await eventually(lambda: one.ports.signal._listeners.get(QUEUE))  # type: ignore[attr-defined]  # of the local one
             run = await ended(one, await start(other, "quick"))
     assert run.result == b'"done"'
 
@@ -41,11 +42,11 @@ class Away(LocalSignal):
         self.rung, self.added = 0, 0
         self.held = asyncio.Event()
 
-    async def add(self, feed: Feed, listener: object) -> None:
+    async def add(self, feed: Feed, listener: Listener) -> None:
         self.added += 1
         if self.added == 1:
             raise StoreUnavailable
-        await super().add(feed, listener)  # type: ignore[arg-type]
+        await super().add(feed, listener)
 
     async def ring(self, feed: Feed) -> None:
         self.rung += 1

@@ -8,9 +8,10 @@ import asyncio
 import atexit
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
 
 import psycopg
 import pytest
@@ -77,6 +78,18 @@ def empty(dsn: str) -> None:
         connection.execute(_ALONE)
         tables = [name for (name,) in connection.execute(_TABLES)]
         connection.execute(f"TRUNCATE {', '.join(tables)} RESTART IDENTITY".encode())
+
+
+@pytest.fixture
+def sql(postgres_dsn: str) -> Callable[..., list[tuple[Any, ...]]]:
+    """Ask the database past all that is tested."""
+
+    def ask(statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+            cursor = connection.execute(statement.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    return ask
 
 
 @pytest.fixture
