@@ -362,6 +362,27 @@ async def test_what_was_asked_while_a_screen_began_degraded_is_shown_when_the_ho
     assert [event["id"] for event in view.events] == [f"e{n}" for n in range(1, 8)]
 
 
+async def test_a_degraded_screen_beside_a_live_stream_is_asked_for_again_and_the_stream_not_called_so() -> None:
+    whole = {"id": "q1", "kind": "approval", "payload": {"title": "Go?"}}
+    first = screen(cursor=None, degraded="store_unavailable")
+    steps = [asyncio.Event() for _ in range(2)]
+    stream = [HEAD + state(7, "waiting"), steps[0], event(8), steps[1]]
+    clock = StillClock()
+    async with playing(answer(first), stream, answer(first), answer(screen(8, interrupts=[whole]))) as script:
+        views = Client(script.url, clock=clock).follow(RUN)
+        while len(script.asked) < 3:
+            view = await anext(views)
+        assert (view.connection, view.interrupts) == ("live", ())
+        clock.advance(6)
+        steps[0].set()
+        while not (view := await anext(views)).interrupts:
+            pass
+        await views.close()
+        steps[1].set()
+    assert (view.connection, view.degraded) == ("live", None)
+    assert len(script.asked) == 4
+
+
 async def test_a_question_that_cannot_be_read_whole_is_asked_for_again_but_not_at_once() -> None:
     asked = {"interrupt_id": "q1", "kind": "approval", "key": "k", "title": "Go?", "deadline": None}
     away = refusal(503, "not_ready")

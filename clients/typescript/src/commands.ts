@@ -13,8 +13,7 @@ const FIRST = 250
 export type Calls = Omit<Client, "follow" | "list">
 
 /** Visible ASCII that nobody else makes. `crypto.randomUUID` is missing on pages that came over plain HTTP. */
-const randomKey = (): string =>
-  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")
+const randomKey = (): string => btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(16))))
 
 export function commands(send: Send, env: Environment): Calls {
   /** For what may be sent again, because twice is the same as once. */

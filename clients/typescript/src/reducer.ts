@@ -71,13 +71,11 @@ export class Reducer {
     if (asked !== this.era) return
     const { run, snapshot, interrupts, degraded } = screen
     const final = isFinal(run.status)
-    const degradedOnly = degraded !== null && this.#snapshot !== null
-    if (degradedOnly) {
-      this.#degraded = degraded
+    if (this.lost || this.over) this.#degraded = degraded // otherwise the stream tells
+    if (degraded !== null && this.#snapshot) {
       this.#askAll(interrupts, run.rev >= Math.max(this.#run?.rev ?? 0, this.#snapshot?.rev ?? 0))
     } else if (this.lost || (this.over && final)) {
       this.era += 1
-      this.#degraded = degraded
       this.#snapshot = snapshot
       this.#version = snapshot.version
       this.cursor = screen.cursor

@@ -146,9 +146,11 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
     turn += 1 // whoever else is asking need not
     known.bootstrap(screen, era)
     if (known.settled && known.finished) leave()
-    else if (known.over)
-      void load(delay(tries++, env.random())) // the record has not told yet
-    else if (!known.problem) join()
+    else {
+      if (!known.over && !known.problem) join()
+      // The record has not told yet, or the hot view that the stream reads could not be read for this.
+      if (known.over || (screen.degraded && !known.lost)) void load(delay(tries++, env.random()))
+    }
     tell()
   }
 

@@ -232,6 +232,24 @@ describe("following a run", () => {
     await all(store, run)
   })
 
+  it("asks again when a bootstrap beside a live stream is degraded, and does not call the stream so", async () => {
+    const run = server.add().start()
+    const { store, said } = watch(run)
+    await browser.until(() => store.get().connection === "live")
+    const whole = run.bootstrap
+    run.bootstrap = () => ({ ...whole.call(run), degraded: "store_unavailable", cursor: null, interrupts: [] })
+    const asked = run.ask("exceptions", "May it?")
+    await browser.until(() => server.count(/bootstrap/) === 4)
+    expect(said).not.toContain("degraded")
+    expect(store.get().interrupts).not.toMatchObject([{ payload: { all: true } }])
+    run.bootstrap = whole
+    await browser.until(() => (store.get().interrupts[0]?.payload as { all?: boolean })?.all === true)
+    expect(server.count(/bootstrap/)).toBe(5)
+    await client.decide(run.id, asked.id, { approved: true })
+    await all(store, run)
+    expect(server.count(/bootstrap/)).toBe(5)
+  })
+
   it("keeps what a late bootstrap does not have yet", async () => {
     const run = server.add().start()
     const { store } = watch(run)

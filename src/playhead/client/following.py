@@ -169,10 +169,12 @@ class Follower(ABC):
         told = all(self._reducers[name].over or name in self._refused for name in self._names)
         if self._response is None or told or self._hurries():
             return None
-        for name in self._wanting():
+        partial = [name for name, one in self._reducers.items() if one.partial and name not in self._refused]
+        for name in (*self._wanting(), *partial):
             if self._client.clock.now() >= self._again:
                 await self._load(name)
-                self._again = self._client.clock.now() + SOON if self._reducers[name].wants else 0.0
+                again = self._reducers[name].wants or self._reducers[name].partial
+                self._again = self._client.clock.now() + SOON if again else 0.0
                 return [name]
         chunk = await self._client.within(self._silence, self._response.read())
         if not chunk:

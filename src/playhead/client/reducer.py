@@ -19,12 +19,13 @@ class Reducer:
     """Give it what arrives, as it arrives; `view` is what is to be shown then.
 
     `over`: nothing will follow. `reopen`: this connection is of no more use, and another one can be opened at once.
-    `wants`: a bootstrap is needed before the next connection, or to show the whole of a question. `epoch` grows
-    whenever what is shown starts again: a bootstrap that was asked for before that is of no use.
+    `wants`: a bootstrap is needed before the next connection, or to show the whole of a question. `partial`: the last
+    one was degraded while the stream went on, and another is wanted beside it. `epoch` grows whenever what is shown
+    starts again: a bootstrap that was asked for before that is of no use.
     """
 
     def __init__(self, run_id: str, *, max_events: int = MAX_EVENTS) -> None:
-        self.over = self.reopen = self.wants = False
+        self.over = self.reopen = self.wants = self.partial = False
         self.epoch = 0
         self.cursor: str | None = None
         self._id = run_id
@@ -116,6 +117,7 @@ class Reducer:
         self._view = None
         final = told["run"]["status"] in FINALS
         self.wants = self.wants and self.over and not final
+        self.partial = told["degraded"] is not None and not self._lost
         if told["degraded"] is not None:
             new = self._degraded_screen(told)
         elif self._lost or (self.over and final):
@@ -265,7 +267,8 @@ class Reducer:
             frames = self._screen(told)
             self._lost = self._open_epoch = True
             return frames
-        self._degraded = told["degraded"]
+        if self._lost:  # otherwise the stream tells
+            self._degraded = told["degraded"]
         known = max(_number(document.get("rev")) for document in (self._run or {}, self._snapshot))
         self._take_questions(told["interrupts"], _number(told["run"].get("rev")) >= known)
         self._take_run(told["run"])

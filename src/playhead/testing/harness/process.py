@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -166,12 +167,11 @@ class Process:
     def _send_to_children(self, number: signal.Signals) -> None:
         if not self.running:
             return
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children")
-        for child in children.read_text().split() if children.exists() else ():
-            try:
-                os.kill(int(child), number)
-            except ProcessLookupError:
-                pass  # it ended just now
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended just now
+            children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), number)
 
     def _reap(self) -> None:
         """Wait for what was ended; only then its number may be another's, and its watch must not use it any more."""
