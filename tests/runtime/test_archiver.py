@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from playhead.core import event
 from playhead.core.ids import run_feed
 from playhead.core.interrupt import Question
 from playhead.core.retention import Retention
-from playhead.core.run import Status
+from playhead.core.run import Outcome, Status
 from playhead.runtime.archiver import Archiver
 from tests.runtime.bench import bench
 from tests.runtime.whole import Held, plant
@@ -172,6 +173,22 @@ async def test_a_live_store_that_went_back_to_before_the_end_puts_nothing_behind
         assert found[-1] == "run_succeeded"
         assert found.count("run_succeeded") == 1
         assert await b.live.unarchived(10) == []  # nothing waits for what will not come
+
+
+async def test_what_a_fact_took_along_is_archived_before_it_when_the_timeline_lacks_it() -> None:
+    """The live store went back between the two, or the fact came to it out of its turn."""
+    async with bench() as b:
+        attempt = await b.attempt()
+        run = attempt.run
+        last = tuple(event.published(run.id, run.token, n, "step_done", {}, 0) for n in (1, 2))
+        await b.record.finish(run.id, run.token, Outcome(Status.SUCCEEDED, lacking=last, published=2))
+        page = await b.record.facts(attempt.feed, 0, 100)
+        assert page is not None
+        await b.live.fact(page.run.epoch, page.facts[-1], b.projector.tag())
+        await Archiver(b.record, b.record, b.live, b.clock).feed(attempt.feed)
+        found = [one.id for one, _ in await b.record.read(attempt.feed, None, 100)]
+        facts = [f"run:{run.id}:{rev}" for rev in range(1, 5)]
+        assert found == [*facts[:3], *(one.id for one in last), facts[3]]
 
 
 async def test_an_archiver_of_another_process_that_is_late_puts_nothing_out_of_order() -> None:

@@ -128,12 +128,16 @@ class Archiver:
         page = await self._record.facts(feed, min(facts) - 1, _PAGE)
         if page is None:
             return None
-        said = {fact.event.id: fact.event for fact in page.facts}
-        return [
-            (said.get(entry.event.id, entry.event), entry.version)
-            for entry in entries
-            if (revs[entry.event.id] or 0) <= page.run.rev
-        ]
+        said = {fact.event.id: fact for fact in page.facts}
+        known: list[tuple[Event, int]] = []
+        for entry in entries:
+            if (revs[entry.event.id] or 0) > page.run.rev:
+                continue
+            if (fact := said.get(entry.event.id)) is not None:
+                # A live store that went back may have lost what the fact took along, just before it.
+                known += [(event, 0) for event in fact.lacking]
+            known.append((fact.event if fact else entry.event, entry.version))
+        return known
 
     async def _timeline(self, feed: Feed) -> None:
         while True:
