@@ -74,6 +74,7 @@ def nginx(fleet: Fleet, tmp_path: Path) -> Iterator[Front]:
 
 
 @pytest.mark.row("F5", "M-other-process")
+@pytest.mark.timeout(360)  # half a minute of work for two cores that are not alone here
 async def test_500_viewers_of_two_gateways_of_which_one_is_killed(scene: Scene, nginx: Front) -> None:
     one = await scene.start("plain", steps=24, gates=["at-12", "end"], viewers=0)
     for _ in range(VIEWERS):
@@ -82,7 +83,7 @@ async def test_500_viewers_of_two_gateways_of_which_one_is_killed(scene: Scene, 
     await scene.fleet.gateways[0].kill()
     await scene.reached(one, "at-12")
     scene.open(one, "at-12", "end")
-    await scene.settle()
+    await scene.settle(3 * PATIENCE)
     assert all(viewer.screen.finals == ["run_succeeded"] for viewer in one.viewers)
     await scene.fleet.gateways[0].start()
     await scene.judge()

@@ -106,10 +106,16 @@ async def test_streams_hold_no_connection_of_the_record(scene: Scene) -> None:
         [(count,)] = await scene.fleet.select(held, "idle in transaction%")
         return bool(count == 0)
 
+    def few() -> bool:
+        """One that was given up may be open for a moment beside the one in its place."""
+        return all(
+            gateway.record.lines <= QUICK["record_connections"] and gateway.live.lines <= QUICK["live_connections"] + 1
+            for gateway in scene.fleet.gateways
+        )
+
     await until(idle)
+    await until(few)
     for gateway in scene.fleet.gateways:
-        assert gateway.record.lines <= QUICK["record_connections"]
-        assert gateway.live.lines <= QUICK["live_connections"] + 1
         answer = await gateway.direct.get(f"/runs/{one.id}")
         assert answer.status == 200
     scene.open(one, "at-2")
