@@ -119,8 +119,8 @@ class Archiver:
         yield known
 
     async def _true(self, feed: Feed, entries: Sequence[Entry]) -> list[tuple[Event, int]] | None:
-        """These events, as far as the record bears them out: of its own facts it alone knows what they say, and a
-        projection may be ahead of a record that was restored. None: there is no such run any more."""
+        """These events, as far as the record bears them out: of its own facts it alone knows what they say and took
+        along, and a projection may be ahead of a record that was restored. None: there is no such run any more."""
         revs = {entry.event.id: fact_rev(feed, entry.event.id) for entry in entries}
         facts = [rev for rev in revs.values() if rev is not None]
         if not facts:
