@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -77,6 +78,14 @@ def note_badges(page: Page) -> list[str]:
     page.evaluate("""new MutationObserver(() => noteBadge(document.querySelector('.badge').textContent))
         .observe(document.querySelector('.badge'), {childList: true, characterData: true, subtree: true})""")
     return seen
+
+
+@contextmanager
+def makes_badge_say(page: Page, seen: list[str], word: str) -> Iterator[None]:
+    """What is done here makes the badge say this, for however short a time; `seen` is of `note_badges`."""
+    before = len(seen)
+    yield
+    until(page, lambda: word in seen[before:])
 
 
 def stop(page: Page, reason: str = "") -> None:

@@ -185,8 +185,8 @@ def test_cut_lines_neither_stop_nor_fail_the_run(open_page: Opener, server: Serv
     words = screen.note_badges(page)
     for _ in range(5):  # each wait is longer than the one before
         expect(screen.badge(page)).to_have_text("Live")
-        proxy.cut()
-        expect(screen.badge(page)).to_have_text("Reconnecting")
+        with screen.makes_badge_say(page, words, "Reconnecting"):
+            proxy.cut()
         screen.status_is(page, "Running")
     screen.status_is(page, "Succeeded")
     assert set(words) <= {"Live", "Reconnecting", "Resyncing", "Ended"}
