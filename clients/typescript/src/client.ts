@@ -1,7 +1,6 @@
 import { commands } from "./commands"
 import { browser, type Environment } from "./environment"
-import { listLater, together } from "./later"
-import { type Feeds, Lines } from "./lines"
+import { feedsLater, listLater } from "./later"
 import { sender } from "./requests"
 import type { Transport } from "./sse"
 import { shelfIn } from "./storage"
@@ -11,7 +10,7 @@ import type { Client, ClientOptions, RunStore } from "./types"
 /** A run that nobody follows any more is kept this long: pages let go and ask again from one screen to the next. */
 const LINGER = 1_000
 
-/** A client of the server at `base`. Nothing is sent before it is asked for something. */
+/** A client of the server at `base`. Nothing is sent to it before the client is asked for something. */
 export function createClient(options: ClientOptions = {}): Client {
   return createClientIn(browser(), options)
 }
@@ -24,13 +23,11 @@ export function createClientIn(env: Environment, options: ClientOptions): Client
   const calls = commands(send, env)
   const shelf = shelfIn(options.storage === undefined ? env.storage : options.storage, base)
   const share = (options.share ?? options.headers === undefined) && env.locks !== null && env.channel !== null
-  const connect = () => new Lines(base, transport, env)
-  let feeds: Promise<Feeds> | null = null
   const around: Surroundings = {
     ...calls,
     env,
     shelf,
-    feeds: () => (feeds ??= share ? together(env, `playhead 1 ${base.href}`, connect) : Promise.resolve(connect())),
+    feeds: feedsLater(env, base, transport, share),
   }
   const followed = new Map<string, { store: FollowedRun; users: number }>()
 

@@ -1,6 +1,7 @@
 /** The calls of the protocol, each one request, or a few where sending it again changes nothing. */
-import { delay } from "./connection"
+
 import type { Environment } from "./environment"
+import { delay } from "./pause"
 import type { ProblemError } from "./problem"
 import type { Send } from "./requests"
 import type { Agent, Client, Interrupt, Run } from "./types"

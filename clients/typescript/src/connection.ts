@@ -1,12 +1,10 @@
 /** When to connect, to hang up, to wait: a machine without timers and without I/O. Signals in, orders out. */
+import { delay } from "./pause"
 
 /** A server says something at least this often. */
 export const KEEP_ALIVE = 15_000
 /** Silence after which a connection is taken for dead. */
 export const SILENCE = 2.5 * KEEP_ALIVE
-/** About the wait between two tries, until the server says otherwise. */
-export const RETRY = 3_000
-export const RETRY_MAX = 30_000
 /** Nobody is sent away for longer. */
 const LONGEST = 3_600_000
 /** A connection that lived this long was a good one: the next failure is the first in a row. */
@@ -89,15 +87,6 @@ export const IDLE: State = {
   trying: 0,
   swapAt: null,
   wake: null,
-}
-
-/**
- * How long to wait after so many failures in a row: at least what was told, and a random part of a time that grows.
- * Those who were cut off together do not come back together.
- */
-export function delay(tries: number, random: number, told: number | null = null): number {
-  const grown = Math.min(RETRY_MAX, (told || RETRY) * 2 ** Math.min(tries, 16))
-  return (told ?? 0) + random * Math.max(grown, told ?? 0)
 }
 
 /** The next state, and which connections to open and to close. */

@@ -1,20 +1,42 @@
 /** Parts that only some pages need, loaded when they are asked for. */
-import { delay } from "./connection"
+
 import type { Environment } from "./environment"
-import type { Feeds, Lines } from "./lines"
+import type { Feeds } from "./lines"
+import { delay } from "./pause"
 import { unreachable } from "./problem"
 import type { Send } from "./requests"
+import type { Transport } from "./sse"
 import { call, listen } from "./store"
 import type { RunStore, RunsFilter, RunsStore, RunsView } from "./types"
 
 /** What is not there by then is done without. */
 const PATIENCE = 5_000
 
-/** One connection for all tabs; where the part that shares cannot be had, one for this tab. */
-export async function together(env: Environment, name: string, connect: () => Lines): Promise<Feeds> {
-  const late = new Promise<null>((done) => env.after(PATIENCE, () => done(null)))
-  const part = await Promise.race([import("./share"), late]).catch(() => null)
-  return part ? new part.Together(env, name, connect) : connect()
+/**
+ * Who brings what is followed: one connection for all tabs or, where sharing is not wanted or its part cannot be had, one
+ * for this tab. What follows comes beside whatever the page does first. Rejects while it cannot be had.
+ */
+export function feedsLater(env: Environment, base: URL, transport: Transport, share: boolean): () => Promise<Feeds> {
+  const follow = () => import("./lines")
+  let feeds: Promise<Feeds> | null = null
+  follow().catch(() => {})
+
+  async function connect(): Promise<Feeds> {
+    const late = new Promise<null>((done) => env.after(PATIENCE, () => done(null)))
+    const sharing = share && Promise.race([import("./share"), late]).catch(() => null)
+    const { Lines } = await follow()
+    const lines = () => new Lines(base, transport, env)
+    const part = await sharing
+    return part ? new part.Together(env, `playhead 1 ${base.href}`, lines) : lines()
+  }
+
+  return () => {
+    feeds ??= connect().catch((error) => {
+      feeds = null
+      throw error
+    })
+    return feeds
+  }
 }
 
 /** A list that is empty until the part for lists has come. It is asked for until then. */

@@ -1,7 +1,8 @@
 /** The connections of one tab, or of one browser: which runs they carry, and who hears what they say. */
 import { IDLE, isRefusal, type Signal, type State, step } from "./connection"
 import type { Environment } from "./environment"
-import { type Frame, read } from "./frames"
+import { FEEDS, type Frame } from "./frames"
+import { read } from "./read"
 import type { Link } from "./reducer"
 import { type Listener, open, type Transport } from "./sse"
 import type { Texts } from "./texts"
@@ -35,8 +36,7 @@ export interface Feeds {
   leave(run: string): void
 }
 
-/** Runs of one connection, and connections. Runs beyond that wait until there is room. */
-export const FEEDS = 32
+/** Connections at most. Runs beyond what they carry wait until there is room. */
 export const LINES = 3
 /** Changes are collected for this long, so that a list of runs makes one connection. */
 const COLLECT = 40

@@ -1,8 +1,8 @@
 /** The runs, a page at a time, live: the newest that go on are followed, and the first page is read again and again. */
-import { delay } from "./connection"
+
 import type { Environment } from "./environment"
-import { isFinal } from "./frames"
-import { FEEDS } from "./lines"
+import { FEEDS, isFinal } from "./frames"
+import { delay } from "./pause"
 import type { ProblemError } from "./problem"
 import type { Send } from "./requests"
 import { call, listen } from "./store"

@@ -1,8 +1,9 @@
 /** One run, kept up to date: read everything, follow from there, and come back as often as it takes. */
-import { delay } from "./connection"
+
 import type { Environment } from "./environment"
 import { type Frame, isBootstrap } from "./frames"
 import type { Feed, Feeds, Said } from "./lines"
+import { delay } from "./pause"
 import { type ProblemError, refusal } from "./problem"
 import { Reducer } from "./reducer"
 import type { Shelf } from "./storage"
@@ -19,7 +20,7 @@ const RESTARTS = 3
 export interface Surroundings {
   bootstrap(run: string, limit: number): Promise<Bootstrap>
   earlier(run: string, before: string | null, limit: number): Promise<EventsPage>
-  /** Who brings what is followed. It may take a while to be there. */
+  /** Who brings what is followed. It may take a while to be there; rejects while it cannot be had. */
   feeds(): Promise<Feeds>
   readonly env: Environment
   readonly shelf: Shelf
@@ -100,12 +101,20 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
     if (following || closed) return
     following = true
     // Whoever asked for this store has it before anything is heard.
-    void around.feeds().then((there) => {
-      if (!following || feeds) return
-      hear({ is: "link", link: "connecting" })
-      feeds = there
-      feeds.join(id, feed)
-    })
+    void around.feeds().then(
+      (there) => {
+        if (!following || feeds) return
+        hear({ is: "link", link: "connecting" })
+        feeds = there
+        feeds.join(id, feed)
+      },
+      () => {
+        // Until somebody can follow, it is read now and then.
+        if (!following) return
+        following = false
+        void load(delay(tries++, env.random()))
+      },
+    )
   }
 
   function leave(): void {

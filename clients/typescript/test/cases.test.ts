@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { describe, expect, it } from "vitest"
 import { parser } from "../src/blocks"
-import { read } from "../src/frames"
+import { read } from "../src/read"
 import { Reducer } from "../src/reducer"
 import type { Bootstrap, EventsPage } from "../src/types"
 

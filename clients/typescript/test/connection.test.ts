@@ -1,17 +1,7 @@
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import {
-  delay,
-  IDLE,
-  KEEP_ALIVE,
-  type Order,
-  RETRY,
-  RETRY_MAX,
-  SILENCE,
-  type Signal,
-  type State,
-  step,
-} from "../src/connection"
+import { IDLE, KEEP_ALIVE, type Order, SILENCE, type Signal, type State, step } from "../src/connection"
+import { delay, RETRY, RETRY_MAX } from "../src/pause"
 
 /** A machine that is told things at given times. */
 class Told {

@@ -13,6 +13,7 @@ beforeEach(async () => {
 })
 
 afterEach(() => {
+  vi.doUnmock("../src/lines")
   vi.doUnmock("../src/share")
   vi.doUnmock("../src/list")
   vi.doUnmock("../src/native")
@@ -31,6 +32,35 @@ const gone = () => {
 }
 const live = (...stores: RunStore[]) =>
   browser.until(() => stores.every((store) => store.get().connection === "live"), "all are live")
+
+it("what follows comes beside the first screen, and a page that does not get it reads until it is there", async () => {
+  let asked = 0
+  vi.doMock("../src/lines", () => (++asked < 4 ? gone() : vi.importActual("../src/lines")))
+  const run = server.add().start()
+  const client = await load(browser.tab(), { share: false })
+  await browser.until(() => asked === 1)
+  expect(server.seen).toEqual([])
+  const store = client.follow(run.id)
+  await browser.until(() => store.get().run !== null)
+  expect([store.get().connection, server.count(/stream/)]).toEqual(["connecting", 0])
+  run.publish("meanwhile")
+  await browser.until(() => store.get().events.length === run.truth().events.length, "it is read again")
+  expect(asked).toBeLessThan(4)
+  await live(store)
+  expect([asked, server.count(/stream/)]).toEqual([4, 1])
+  run.end()
+  await browser.until(() => store.get().connection === "ended")
+  expect(store.get().events.map((event) => event.id)).toEqual(run.truth().events)
+})
+
+it("a run that nobody follows any more is not read again for a part that does not come", async () => {
+  vi.doMock("../src/lines", gone)
+  const store = (await load(browser.tab())).follow(server.add().start().id)
+  await browser.until(() => server.count(/bootstrap/) === 3)
+  store.close()
+  await browser.pass(120_000)
+  expect(server.count(/bootstrap/)).toBe(3)
+})
 
 it.each([
   ["cannot be loaded", gone],
