@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.examples.conftest import Site
 from tests.browser.waiting import page_says
@@ -152,3 +152,31 @@ def test_react_while_it_is_written(site: Serve, developed: Callable[[Site], str]
     page.get_by_text("Approve").click()
     expect(page.get_by_role("status")).to_have_text("succeeded")
     expect(page.locator("pre")).to_have_text(served.wait(run_of(page), "succeeded")["result"])
+
+
+def test_react_reads_what_it_cannot_follow(site: Serve, visit: Visit) -> None:
+    """The part of the client that follows does not come: it was lost on the way, or is gone since a deployment."""
+    served = site("examples.serve:app")
+    page = visit(served, "react/")
+    page.get_by_text("Start").click()
+    run_id = run_of(page)
+    expect(page.get_by_role("status")).to_have_text("waiting")
+    lost: list[str] = []
+
+    def lose(route: Route) -> None:
+        lost.append(route.request.url)
+        route.abort()
+
+    page.route("**/lines-*.js", lose)
+    page.reload()
+    expect(page.get_by_role("status")).to_have_text("waiting")
+    assert lost
+    page.get_by_text("Approve").click()
+    served.wait(run_id, "succeeded")
+    expect(page.get_by_role("status")).to_have_text("succeeded", timeout=60_000)
+    has_all(page, "ol li", served, run_id)
+
+    page.get_by_role("button", name="Start").click()
+    expect(page.get_by_role("status")).to_have_text("waiting", timeout=60_000)
+    page.unroute("**/lines-*.js")
+    page_says(page, "async () => (await (await fetch('/playhead/metrics')).text()).includes('streams_open 1.0')")
