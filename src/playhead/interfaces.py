@@ -225,7 +225,7 @@ class Archive(Protocol):
 
         Only while `after` is the id of the newest event (None: there is none): who read what to add before somebody
         else added more may not put it behind that. Returns the id of the newest event then; None: nothing was written,
-        read again.
+        read again. Nothing is written for a run that the record does not have: what was erased stays so.
         """
 
     async def read(self, feed: Feed, before: str | None, limit: int) -> list[tuple[Event, int]]:

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from playhead.testing.harness.process import free_port
+
 ROOT = Path(__file__).parents[2]
 QUICK = {
     "lease": 2,
@@ -223,8 +225,3 @@ class Socks(Proxy):
         if not mine:
             raise OSError("not let through")
         return super()._connect(near)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])

@@ -15,11 +15,12 @@ from urllib.error import HTTPError, URLError
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from playhead.testing.harness.process import free_port
 from tests.browser import screen, truth
 from tests.browser.conftest import PATIENCE, WATCH
 from tests.browser.server import Calls
 from tests.plugins.histories import seed
-from tests.support.nursery import Nursery, Server, free_port
+from tests.support.nursery import Nursery, Server
 
 pytestmark = [pytest.mark.browser, pytest.mark.deep]
 

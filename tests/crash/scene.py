@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.support.nursery import Nursery, Server, free_port
+from playhead.testing.harness.process import free_port
+from tests.support.nursery import Nursery, Server
 from tests.support.reducer import FINALS
 from tests.support.viewer import AWAY, Viewer
 from tests.support.wire import Answer, Client

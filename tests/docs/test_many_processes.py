@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from playhead.testing.harness.process import free_port
 from tests.cli.served import PATIENCE, until
 from tests.support import redis_servers
-from tests.support.nursery import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "many-processes.md"
 COMMAND = re.compile(r"^    (\S.*)$", re.MULTILINE)

@@ -5,22 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 
 from playhead.signals import on_stop
+from playhead.testing.harness.process import free_port
 from tests.support.wire import PATIENCE, Client
 
 pytestmark = pytest.mark.anyio
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.row("BR-71")

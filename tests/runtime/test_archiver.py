@@ -88,6 +88,30 @@ async def test_nothing_is_archived_of_a_run_that_the_record_does_not_have() -> N
         assert await b.live.unarchived(10) == []
 
 
+async def test_a_run_that_is_erased_through_another_process_meanwhile_stays_erased() -> None:
+    """Also if none of what waited is a fact, which the archiver would look up in the record."""
+    async with bench() as b:
+        attempt = await b.attempt()
+        archiver = Archiver(b.record, b.record, b.live, b.clock)
+        await archiver.run(attempt.run.id)
+        await attempt.publish(3)
+        read, erased = b.live.read, asyncio.Event()
+
+        async def late(feed: Any, **window: Any) -> Any:
+            view = await read(feed, **window)
+            if not erased.is_set():
+                erased.set()
+                await b.record.finish(attempt.run.id, attempt.run.token, Outcome(Status.SUCCEEDED))
+                assert await b.record.delete("acme", attempt.run.id)
+            return view
+
+        plant(b.live, "read", late)
+        await archiver.run(attempt.run.id)
+        assert erased.is_set()
+        assert await b.record.read(attempt.feed, None, 10) == []
+        assert await b.live.unarchived(10) == []
+
+
 async def test_one_feed_is_archived_by_one_at_a_time() -> None:
     """Also when the one that waited comes in just as another one asks."""
     async with bench() as b:

@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import queue
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,19 +17,6 @@ from typing import Any
 from tests.support.wire import PATIENCE, Client
 
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    """A port below those that the system lends to clients: a client that keeps calling a server which is away must
-    not be lent the server's own port, and so speak to itself."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 class Server:

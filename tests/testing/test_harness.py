@@ -131,6 +131,16 @@ def test_free_ports_are_not_those_of_clients():
     assert all(20_000 <= free_port() < 32_000 for _ in range(50))
 
 
+def test_a_free_port_is_given_to_one_server(monkeypatch):
+    """What was given away is not bound yet: of several that a cluster asks for, and of those of another process."""
+    given = []
+    for pid in (4_711, 4_712):
+        monkeypatch.setattr("os.getpid", lambda pid=pid: pid)
+        monkeypatch.setattr("playhead.testing.harness.process._ports", [])
+        given += [free_port() for _ in range(300)]
+    assert len(set(given)) == 600
+
+
 @pytest.mark.parametrize("way", ["found", "nobody"])
 def test_postgres_runs_whoever_we_are(way, monkeypatch):
     if way == "nobody":

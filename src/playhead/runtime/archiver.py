@@ -139,6 +139,9 @@ class Archiver:
             known.append((fact.event if fact else entry.event, entry.version))
         return known
 
+    async def _erased(self, feed: Feed) -> bool:
+        return feed.kind == "run" and await self._record.facts(feed, 0, 1) is None
+
     async def _timeline(self, feed: Feed) -> None:
         while True:
             newest = await self._newest(feed)
@@ -149,11 +152,11 @@ class Archiver:
             if view is None or view.marks.epoch != marks.epoch or not view.entries:
                 return
             known = await self._true(feed, view.entries)
-            if known is None:  # it would wait to be archived for ever
-                await self._live.drop(feed)
-                return
             hole = view.entries[0].position > marks.archived + 1
-            if not await self._append(feed, self._known(feed, view, known, hole), newest):
+            if known is None or not await self._append(feed, self._known(feed, view, known, hole), newest):
+                if await self._erased(feed):  # it would wait to be archived for ever
+                    await self._live.drop(feed)
+                    return
                 continue
             await self._live.archived(feed, marks.epoch, view.entries[-1].position)
             if view.entries[-1].position >= view.marks.position:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import ConsoleMessage, Page
 
-from tests.browser.server import PATIENCE, Server, free_port
+from playhead.testing.harness.process import free_port
+from tests.browser.server import PATIENCE, Server
 
 ROOT = Path(__file__).parents[3]
 

@@ -411,9 +411,11 @@ class MemoryRecord:
 
     async def append(self, feed: Feed, entries: Sequence[tuple[Event, int]], after: str | None) -> str | None:
         with self._act():
-            kept = self._archive.setdefault(feed, {})
-            if next(reversed(kept), None) != after:
+            kept = self._archive.get(feed, {})
+            erased = feed.kind == "run" and feed.id not in self._files
+            if erased or next(reversed(kept), None) != after:
                 return None
+            self._archive[feed] = kept
             for event, version in entries:
                 kept.setdefault(event.id, (event, version))
             return next(reversed(kept), None)

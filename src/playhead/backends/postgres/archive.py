@@ -24,8 +24,10 @@ class PostgresArchive:
         newest = (SQL["newest_archived"], {"feed": feed.key})
 
         async def act(session: Session) -> str | None:
-            _, found = await session.read((SQL["lock_archive"], {"feed": feed.key}), newest)
-            if (found[0][0] if found else None) != after:
+            lock = (SQL["lock_archive"], {"feed": feed.key})
+            _, found, run = await session.read(lock, newest, (SQL["has_run"], {"id": feed.id}))
+            erased = feed.kind == "run" and not run
+            if erased or (found[0][0] if found else None) != after:
                 return None
             for event, version in entries:
                 session.write(

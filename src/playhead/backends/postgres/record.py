@@ -482,7 +482,11 @@ class PostgresRecord(PostgresPresence, PostgresArchive):
                 return gone
 
     async def delete(self, tenant: str, run_id: str) -> bool:
+        feed = run_feed(run_id).key
+
         async def act(session: Session) -> bool:
+            # Who is archiving it is done before, or finds it erased.
+            session.write(SQL["lock_archive"], feed=feed)
             found = await self._find(session, run_id, tenant)
             if found is None:
                 return False
@@ -494,7 +498,7 @@ class PostgresRecord(PostgresPresence, PostgresArchive):
             for name in ("delete_attempts", "delete_interrupts", "delete_audit", "delete_presence"):
                 session.write(SQL[name], id=run_id)
             for name in ("delete_facts", "delete_archived"):
-                session.write(SQL[name], feed=run_feed(run_id).key)
+                session.write(SQL[name], feed=feed)
             return True
 
         return await self._database.act(act)

@@ -283,6 +283,9 @@ ON CONFLICT (feed, event_id) DO NOTHING
 -- Of this feed, until the end of the transaction; by itself, so that what follows sees what was waited for.
 SELECT pg_advisory_xact_lock(hashtextextended(%(feed)s, 0))
 
+-- name: has_run
+SELECT 1 FROM playhead.run WHERE id = %(id)s
+
 -- name: newest_archived
 SELECT event_id FROM playhead.archive WHERE feed = %(feed)s ORDER BY number DESC LIMIT 1
 

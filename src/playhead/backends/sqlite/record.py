@@ -420,7 +420,8 @@ class SqliteRecord:
             return None if row is None else row[0]
 
         def act(db: sqlite3.Connection) -> str | None:
-            if newest(db) != after:
+            erased = feed.kind == "run" and db.execute(SQL["has_run"], (feed.id,)).fetchone() is None
+            if erased or newest(db) != after:
                 return None
             db.executemany(SQL["insert_archived"], rows)
             return newest(db)

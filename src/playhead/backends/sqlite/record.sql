@@ -182,6 +182,9 @@ SELECT run_id, at, kind, actor, data FROM audit WHERE run_id = ?1 AND (?2 = '*' 
 INSERT INTO archive (feed, event_id, type, version, body) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (feed, event_id) DO NOTHING
 
+-- name: has_run
+SELECT 1 FROM run WHERE id = ?
+
 -- name: newest_archived
 SELECT event_id FROM archive WHERE feed = ? ORDER BY number DESC LIMIT 1
 

@@ -28,6 +28,10 @@ rm -rf -- "$3"
 """
 
 
+_SLICES, _SLICE = 24, 500
+_ports: list[int] = []  # of this process's slice, not given away yet
+
+
 class ServerFailed(Exception):
     """A server did not start, or ended by itself. The message has the end of its log."""
 
@@ -36,10 +40,14 @@ def free_port() -> int:
     """A port of 127.0.0.1 that nobody has.
 
     It is below those that the system lends to clients: a client that keeps calling a server which is away must not be
-    lent the server's own port, and so speak to itself.
+    lent the server's own port, and so speak to itself. Until its server listens nobody can see that a port is given
+    away, so processes with neighbouring numbers draw from different ones, and each draws a port again only after all.
     """
     while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
+        if not _ports:
+            first = 20_000 + os.getpid() % _SLICES * _SLICE
+            _ports.extend(random.SystemRandom().sample(range(first, first + _SLICE), _SLICE))
+        port = _ports.pop()
         with socket.socket() as one:
             try:
                 one.bind(("127.0.0.1", port))

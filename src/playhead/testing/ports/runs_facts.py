@@ -298,6 +298,20 @@ async def erasing_leaves_nothing(b: RecordBench) -> None:
     assert await b.store.audit(EVERY_TENANT, run.id) == []
     assert await b.archive.read(feed, None, 10) == []
     assert len(await b.archive.read(run_feed(other.id), None, 10)) == 1
+
+
+@rule()
+async def what_was_erased_is_not_archived_any_more(b: RecordBench) -> None:
+    """Who looked at the archive before the run was erased adds nothing to it; nor does who adds in that moment."""
+    for _ in range(5):
+        run = await running(b)
+        feed = run_feed(run.id)
+        entry = event.published(run.id, 1, 1, "step_done", {}, 0)
+        await b.store.finish(run.id, 1, DONE)
+        _, erased = await asyncio.gather(b.archive.append(feed, [(entry, 4)], None), b.store.delete(TENANT, run.id))
+        assert erased
+        assert await b.archive.append(feed, [(entry, 4)], None) is None
+        assert await b.archive.read(feed, None, 10) == []
     again, is_new = await b.store.create(new_run(b.clock, scope="ann", dedupe="k1", digest="other"))
     assert is_new
     assert again.id != run.id
