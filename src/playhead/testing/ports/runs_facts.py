@@ -303,7 +303,7 @@ async def erasing_leaves_nothing(b: RecordBench) -> None:
 @rule()
 async def what_was_erased_is_not_archived_any_more(b: RecordBench) -> None:
     """Who looked at the archive before the run was erased adds nothing to it; nor does who adds in that moment."""
-    for _ in range(5):
+    for _ in range(15):
         run = await running(b)
         feed = run_feed(run.id)
         entry = event.published(run.id, 1, 1, "step_done", {}, 0)
