@@ -1,5 +1,4 @@
-/** Parts that only some pages need, loaded when they are asked for. */
-
+/** Parts that a first screen does not need, and those that only some pages need, loaded when they are asked for. */
 import type { Environment } from "./environment"
 import type { Feeds } from "./lines"
 import { delay } from "./pause"
@@ -9,7 +8,7 @@ import type { Transport } from "./sse"
 import { call, listen } from "./store"
 import type { RunStore, RunsFilter, RunsStore, RunsView } from "./types"
 
-/** What is not there by then is done without. */
+/** What is not there by then is done without, or asked for again. */
 const PATIENCE = 5_000
 
 /**
@@ -17,25 +16,31 @@ const PATIENCE = 5_000
  * for this tab. What follows comes beside whatever the page does first. Rejects while it cannot be had.
  */
 export function feedsLater(env: Environment, base: URL, transport: Transport, share: boolean): () => Promise<Feeds> {
-  const follow = () => import("./lines")
-  let feeds: Promise<Feeds> | null = null
+  const follow = once(() => import("./lines"))
   follow().catch(() => {})
 
   async function connect(): Promise<Feeds> {
     const late = new Promise<null>((done) => env.after(PATIENCE, () => done(null)))
     const sharing = share && Promise.race([import("./share"), late]).catch(() => null)
-    const { Lines } = await follow()
-    const lines = () => new Lines(base, transport, env)
-    const part = await sharing
-    return part ? new part.Together(env, `playhead 1 ${base.href}`, lines) : lines()
+    const following = await Promise.race([follow(), late])
+    if (!following) throw new TypeError()
+    const lines = () => new following.Lines(base, transport, env)
+    const shared = await sharing
+    return shared ? new shared.Together(env, `playhead 1 ${base.href}`, lines) : lines()
   }
 
+  return once(connect)
+}
+
+/** What this makes is made once, as soon as that is possible. */
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | null = null
   return () => {
-    feeds ??= connect().catch((error) => {
-      feeds = null
+    made ??= make().catch((error) => {
+      made = null
       throw error
     })
-    return feeds
+    return made
   }
 }
 

@@ -53,8 +53,11 @@ it("what follows comes beside the first screen, and a page that does not get it 
   expect(store.get().events.map((event) => event.id)).toEqual(run.truth().events)
 })
 
-it("a run that nobody follows any more is not read again for a part that does not come", async () => {
-  vi.doMock("../src/lines", gone)
+it.each([
+  ["cannot be loaded", gone],
+  ["does not come", () => new Promise<never>(() => undefined)],
+])("a run is read while what follows %s, and no longer than somebody asks for it", async (_, part) => {
+  vi.doMock("../src/lines", part)
   const store = (await load(browser.tab())).follow(server.add().start().id)
   await browser.until(() => server.count(/bootstrap/) === 3)
   store.close()
