@@ -1,6 +1,6 @@
 import pytest
 
-pytest_plugins = ["tests.plugins.deep", "tests.plugins.histories", "tests.plugins.rows", "tests.support.postgres"]
+pytest_plugins = ["tests.plugins.histories", "tests.plugins.deep", "tests.plugins.rows", "tests.support.postgres"]
 
 
 @pytest.fixture(scope="session")

@@ -39,10 +39,11 @@ def test_what_lies_beside_the_results_is_collected_by_the_long_tiers_alone(tier:
 def test_a_result_keeps_what_its_tests_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deep, "RESULTS", tmp_path)
     monkeypatch.setattr(deep, "git", lambda *command: (0, "x"))
+    monkeypatch.setenv("PLAYHEAD_SEED", "7")
     plugin = DeepPlugin("some")
     for when, failed, told in (("setup", False, 1), ("call", False, 2), ("teardown", False, 2), ("call", True, 3)):
         report: Any = SimpleNamespace(when=when, failed=failed, user_properties=[("told", told), ("rows", [])])
         plugin.pytest_runtest_logreport(report)
     plugin.pytest_sessionfinish()
     kept = json.loads((tmp_path / "some.json").read_text())
-    assert (kept["passed"], kept["failed"], kept["told"]) == (1, 1, [2, 3])
+    assert (kept["passed"], kept["failed"], kept["told"], kept["seed"]) == (1, 1, [2, 3], 7)

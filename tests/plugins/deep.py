@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.plugins import histories
+
 RESULTS = Path(__file__).parent.parent / "deep"
 SIZES = ("PLAYHEAD_KILLS", "PLAYHEAD_HISTORIES", "PLAYHEAD_MUTANTS")
 
@@ -62,6 +64,7 @@ class DeepPlugin:
             "commit": git("rev-parse", "HEAD")[1],
             "clean": not git("status", "--porcelain", "--", ":/src", ":/tests")[1],
             "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "seed": histories.seed(),
             "sizes": {name: os.environ.get(name) for name in SIZES},
             "passed": self.counts["passed"],
             "failed": self.counts["failed"],
