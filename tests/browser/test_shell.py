@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,8 @@ def test_ages_go_on_by_themselves_and_by_the_servers_clock(open_page, scripted):
     at = page.evaluate("async () => new Date((await fetch('agents')).headers.get('date')).toISOString()")
     scripted.send(state(200, updated_at=at))
     updated = screen.field(page, "updated_at")
-    expect(updated).to_contain_text("just now")
-    expect(updated).to_contain_text("4 s ago")
+    expect(updated).to_contain_text(re.compile(r"just now|\d s ago"))
+    expect(updated).not_to_have_text(updated.inner_text())
 
 
 def test_the_page_speaks_german_too(open_page, scripted):

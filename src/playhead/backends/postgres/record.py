@@ -485,14 +485,14 @@ class PostgresRecord(PostgresPresence, PostgresArchive):
         feed = run_feed(run_id).key
 
         async def act(session: Session) -> bool:
-            # Who is archiving it is done before, or finds it erased.
-            session.write(SQL["lock_archive"], feed=feed)
             found = await self._find(session, run_id, tenant)
             if found is None:
                 return False
             run = found.run
             if not run.status.final:
                 raise RunNotFree("A run that goes on cannot be erased.", run_id=run_id, status=run.status)
+            # Who is archiving it is done before, or finds it erased.
+            session.write(SQL["lock_archive"], feed=feed)
             for name in ("delete_run", "delete_input", "delete_end", "delete_labels"):
                 session.write(SQL[name], seq=run.seq)
             for name in ("delete_attempts", "delete_interrupts", "delete_audit", "delete_presence"):
