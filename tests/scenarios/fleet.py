@@ -308,8 +308,8 @@ class Fleet:
         (self.folder / f"{run_id}.{name}").touch()
 
 
-async def until(look: Callable[[], Any], wait: float = PATIENCE, *, what: str = "") -> Any:
-    """What `look` gives, or the coroutine that it gives, once that is something."""
+async def until(look: Callable[[], Any], wait: float = PATIENCE, *, what: str | Callable[[], str] = "") -> Any:
+    """What `look` gives, or the coroutine that it gives, once that is something. `what` may tell how far it came."""
     try:
         async with asyncio.timeout(wait):
             while True:
@@ -320,7 +320,7 @@ async def until(look: Callable[[], Any], wait: float = PATIENCE, *, what: str = 
                     return found
                 await asyncio.sleep(LOOK)
     except TimeoutError:
-        raise AssertionError(f"not within {wait:g} s: {what or look}") from None
+        raise AssertionError(f"not within {wait:g} s: {what() if callable(what) else what or look}") from None
 
 
 def _kind(task: str) -> str:

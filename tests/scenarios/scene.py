@@ -88,12 +88,28 @@ class Scene:
         for gate in gates:
             self.fleet.open_gate(one.id, gate)
 
-    async def seen(self, one: Started, name: str) -> None:
-        """Return when every viewer of the run was shown an event of this type."""
-        await until(
-            lambda: all(any(e["type"] == name for e in v.screen.events.values()) for v in one.viewers),
-            what=f"{name} of {one.key}: {[(v.screen, v.protocol[-5:]) for v in one.viewers]}",
-        )
+    async def seen(self, one: Started, name: str, count: int = 1, wait: float = PATIENCE) -> None:
+        """Return when every viewer of the run was shown so many events of this type."""
+
+        def shown(viewer: Viewer) -> bool:
+            return sum(event["type"] == name for event in viewer.screen.events.values()) >= count
+
+        def lacking() -> str:
+            less = [viewer for viewer in one.viewers if not shown(viewer)]
+            told = [(viewer.screen, viewer.protocol[-5:], viewer.refused) for viewer in less[:3]]
+            return f"{count} {name} of {one.key}: {len(less)} of {len(one.viewers)} viewers lack them: {told}"
+
+        def look() -> bool:
+            self._went_well()
+            return all(map(shown, one.viewers))
+
+        await until(look, wait, what=lacking)
+
+    def _went_well(self) -> None:
+        """Raises what made a viewer or a decider give up: it would be waited for in vain."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
     async def run(self, one: Started) -> dict[str, Any]:
         answer = await self.call("GET", f"/runs/{one.id}")
@@ -131,9 +147,7 @@ class Scene:
             async with asyncio.timeout(wait):
                 while waiting := [task for task in self._tasks if not task.done()]:
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-                    for task in self._tasks:
-                        if task.done():
-                            task.result()
+                    self._went_well()
         except TimeoutError:
             self._fail([f"no end within {wait:g} s for {one.key}" for one in self.runs if not _over(one)])
 

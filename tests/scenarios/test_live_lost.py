@@ -90,10 +90,13 @@ async def same_after(scene: Scene, one: Started, lose: Loss) -> None:
     connections = [len(viewer.protocol) for viewer in one.viewers]
     await lose(scene.fleet)
 
-    async def again() -> bool:
-        return [visible(shown) for shown in await scene.bootstraps(one)] == before
+    found: list[Any] = []
 
-    await until(again, what=f"{before[0]} at both gateways: {[visible(s) for s in await scene.bootstraps(one)]}")
+    async def again() -> bool:
+        found[:] = [visible(shown) for shown in await scene.bootstraps(one)]
+        return found == before
+
+    await until(again, what=lambda: f"{before[0]} at both gateways: {found}")
 
     def resynced() -> bool:
         new = [viewer.protocol[n:] for viewer, n in zip(one.viewers, connections, strict=True)]
@@ -102,7 +105,7 @@ async def same_after(scene: Scene, one: Started, lose: Loss) -> None:
     await until(resynced, what="a bootstrap of each viewer")
     await until(
         lambda: all(shown_by(viewer) == wanted for viewer in one.viewers),
-        what=f"{wanted} on every screen: {[shown_by(viewer) for viewer in one.viewers]}",
+        what=lambda: f"{wanted} on every screen: {[shown_by(viewer) for viewer in one.viewers]}",
     )
 
 

@@ -77,7 +77,7 @@ async def test_the_record_is_away_for_longer_than_a_lease(scene: Scene, trouble:
         # 38 steps more reach every screen: they need no record.
         await until(
             lambda: all(viewer.screen.snapshot.get("done") == 39 for viewer in going.viewers),
-            what=f"step 39 on every screen: {[viewer.screen for viewer in going.viewers]}",
+            what=lambda: f"step 39 on every screen: {[viewer.screen for viewer in going.viewers]}",
         )
         for gateway in scene.fleet.gateways:
             answer = await gateway.direct.get(f"/runs/{going.id}")
