@@ -10,18 +10,6 @@ export type Frame =
   | { readonly is: "end"; readonly status: Status }
   | { readonly is: "refused"; readonly code: Problem["code"] }
 
-/** A frame and the run that it is about. */
-export interface Heard {
-  readonly run: string
-  readonly frame: Frame
-}
-
-/** The server goes away or has no room. */
-export interface Draining {
-  readonly run: null
-  readonly retry: number
-}
-
 /** A block of a stream, as a parser of server-sent events gives it. */
 export interface Block {
   readonly event?: string | undefined

@@ -1,9 +1,7 @@
 /** What a block of a stream says. Pure. */
 import {
   type Block,
-  type Draining,
   type Frame,
-  type Heard,
   has,
   isBootstrap,
   isEvent,
@@ -13,6 +11,18 @@ import {
   isSnapshot,
   type Json,
 } from "./frames"
+
+/** A frame and the run that it is about. */
+export interface Heard {
+  readonly run: string
+  readonly frame: Frame
+}
+
+/** The server goes away or has no room. */
+export interface Draining {
+  readonly run: null
+  readonly retry: number
+}
 
 /** A place that may be kept; the two ids that only say "do not return" may not. */
 const cursorOf = (id: unknown): string | null =>

@@ -140,6 +140,7 @@ class Archiver:
         return known
 
     async def _erased(self, feed: Feed) -> bool:
+        """Whether the archive refused it for good, and not because somebody else archived more."""
         return feed.kind == "run" and await self._record.facts(feed, 0, 1) is None
 
     async def _timeline(self, feed: Feed) -> None:
@@ -154,7 +155,7 @@ class Archiver:
             known = await self._true(feed, view.entries)
             hole = view.entries[0].position > marks.archived + 1
             if known is None or not await self._append(feed, self._known(feed, view, known, hole), newest):
-                if await self._erased(feed):  # it would wait to be archived for ever
+                if known is None or await self._erased(feed):  # it would wait to be archived for ever
                     await self._live.drop(feed)
                     return
                 continue
