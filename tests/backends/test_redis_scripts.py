@@ -75,8 +75,8 @@ def standings(draw):
 def near(draw, number):
     """Mostly this number or one beside it, so that what decides is often the one thing that differs."""
     chance = draw(st.integers(0, 19))
-    beside = {17: max(0, number - 1), 18: min(LIMIT - 1, number + 1)}
-    return draw(NUMBERS) if chance == 19 else beside.get(chance, number)
+    beside = {17: max(0, number - 1), 18: number + 1}
+    return draw(NUMBERS) if chance == 19 else min(LIMIT - 1, beside.get(chance, number))  # there is none above
 
 
 @st.composite
