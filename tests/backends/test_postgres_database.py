@@ -395,6 +395,32 @@ async def test_where_nobody_listens_a_call_fails_at_once():
     await db.close()
 
 
+async def test_a_connection_that_was_given_up_is_closed_though_its_error_is_kept():
+    """As a feed keeps why it is degraded."""
+    given_up: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def silent(reader, writer):
+        while await reader.read(1_024):
+            pass
+        writer.close()
+        given_up.put_nowait(True)
+
+    server = await asyncio.start_server(silent, "127.0.0.1", port := free_port())
+    db = Database(f"postgresql://127.0.0.1:{port}/x?sslmode=disable&gssencmode=disable", max_size=2, deadline=SHORT)
+    with pytest.raises(StoreUnavailable) as late:
+        await db.read(("SELECT 1", {}))
+    cancelled = asyncio.create_task(db.read(("SELECT 1", {})))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(cancelled), SHORT / 3)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError) as gone:
+        await cancelled
+    async with asyncio.timeout(LONG):
+        assert [await given_up.get() for _ in (late, gone)] == [True, True]
+    server.close()
+    await db.close()
+
+
 @pytest.mark.parametrize("dsn", ["hello password=hunter2 x", "postgresql://a:hunter2@[/x"])
 async def test_an_address_that_is_none_is_told_without_its_password(dsn):
     with pytest.raises(ValueError, match="no address") as caught:

@@ -74,8 +74,10 @@ class Calls:
             run = self.call(f"runs/{run_id}")
             if run["status"] in statuses:
                 return run
+            if run["status"] in FINAL:
+                break  # no other comes
             time.sleep(0.05)  # between two looks
-        raise AssertionError(f"the run is {run['status']}")
+        raise AssertionError(f"the run is {run['status']}: {run['error']}")
 
 
 class Server(Calls):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
+from threading import Barrier
 
 import pytest
 from hypothesis import given
@@ -229,3 +232,25 @@ def test_another_version_or_name_makes_another_digest_and_the_same_id(change):
     after = groups([examine(replace(DISTS[0], **change), POLICY, today=TODAY)])[0]
     assert after.id == before.id
     assert after.digest != before.digest
+
+
+def test_reviews_that_begin_together_read_the_same_policy():
+    """The first of them makes what the others use."""
+    width, together = 4, Barrier(4)
+
+    def read():
+        together.wait()
+        return load_policy(None)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        with ThreadPoolExecutor(width) as threads:
+            for _ in range(5):
+                for made in (spdx.parse, spdx._licensing):
+                    made.cache_clear()
+                spdx._licensing()
+                first, *others = [waiting.result() for waiting in [threads.submit(read) for _ in range(width)]]
+                assert all(policy == first for policy in others)
+    finally:
+        sys.setswitchinterval(before)

@@ -113,8 +113,11 @@ async def test_streams_hold_no_connection_of_the_record(scene: Scene) -> None:
             for gateway in scene.fleet.gateways
         )
 
+    def held_now() -> list[tuple[int, int]]:
+        return [(gateway.record.lines, gateway.live.lines) for gateway in scene.fleet.gateways]
+
     await until(idle)
-    await until(few)
+    await until(few, what=lambda: f"as few connections as there may be: {held_now()}")
     for gateway in scene.fleet.gateways:
         answer = await gateway.direct.get(f"/runs/{one.id}")
         assert answer.status == 200

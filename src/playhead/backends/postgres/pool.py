@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+import traceback
 from collections import deque
 from typing import Any
 
@@ -225,5 +226,18 @@ class Pool:
                     prepare_threshold=None,
                     cursor_factory=psycopg.AsyncClientCursor,
                 )
-        except TimeoutError:
-            raise StoreUnavailable(f"{self.where} did not take a connection in time.", database=self.where) from None
+        except BaseException as error:
+            _let_go(error)
+            if isinstance(error, TimeoutError):
+                message = f"{self.where} did not take a connection in time."
+                raise StoreUnavailable(message, database=self.where) from None
+            raise
+
+
+def _let_go(error: BaseException) -> None:
+    """The driver has no handle for a connection that is not made yet: it lives in frames that this error names, so
+    whoever kept the error would keep the connection open."""
+    named: BaseException | None = error
+    while named is not None:
+        traceback.clear_frames(named.__traceback__)
+        named = named.__context__

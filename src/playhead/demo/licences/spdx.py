@@ -102,7 +102,10 @@ def identifiers() -> frozenset[str]:
 @cache
 def _licensing() -> Licensing:
     known = get_spdx_licensing().known_symbols.items()
-    return Licensing([LicenseSymbol(key, is_exception=s.is_exception) for key, s in known if "LicenseRef-" not in key])
+    made = Licensing([LicenseSymbol(key, is_exception=s.is_exception) for key, s in known if "LicenseRef-" not in key])
+    # Made at the first use, it is there for other threads before it is whole: reviews that begin together share this.
+    made.get_advanced_tokenizer()
+    return made
 
 
 @cache
