@@ -124,6 +124,13 @@ async def test_what_was_refused_is_not_sent_again(answered: bytes, error: type[P
     assert len(script.asked) == 1
 
 
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+async def test_a_server_that_is_busy_or_away_is_asked_again(status: int) -> None:
+    page = b"HTTP/1.1 %d Later\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nhtml" % status
+    async with playing(page, page, answer({"id": RUN})) as script:
+        assert await client(script.url).get(RUN) == {"id": RUN}
+
+
 async def test_an_erasure_whose_answer_was_lost_is_one() -> None:
     async with playing(LOST, refusal(404, "not_found"), refusal(404, "not_found")) as script:
         await client(script.url).remove(RUN)

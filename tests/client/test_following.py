@@ -406,11 +406,24 @@ async def test_a_question_that_cannot_be_read_whole_is_asked_for_again_but_not_a
 
 
 async def test_how_it_ended_is_asked_for_a_few_times_and_no_more() -> None:
+    """Then it says so: the last view is to have the result, and has none."""
+    clock, connections = StillClock(), []
     async with playing(HEAD + event(1) + END, *[b""] * LAST_TRIES, OVER) as script:
-        seen = await watch(script.url)
+        with pytest.raises(NoServer):
+            async with Client(script.url, clock=clock).follow(RUN, bootstrap=False) as views:
+                async for view in views:
+                    connections.append(view.connection)
     assert len(script.asked) == 1 + LAST_TRIES
-    assert seen.views[-1].connection == "ended"
-    assert len(seen.waits) == LAST_TRIES - 1
+    assert connections[-1] == "ended"
+    assert len(clock.waits) == LAST_TRIES - 1
+
+
+async def test_a_gateway_without_its_server_is_no_refusal_however_long() -> None:
+    away = b"HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html\r\nContent-Length: 4\r\n\r\nhtml"
+    async with playing(HEAD + event(1), *[away] * 20, HEAD + event(2) + END, ONE) as script:
+        seen = await watch(script.url)
+    assert seen.ids == ["e1", "e2"]
+    assert seen.connections == ["live", "reconnecting", "live", "ended"]
 
 
 async def test_it_waits_for_a_server_that_is_not_there() -> None:

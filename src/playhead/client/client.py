@@ -150,7 +150,8 @@ class Client:
 
         Begins with a bootstrap of `limit` events; without `bootstrap`, with the stream alone, behind `cursor` or at
         the oldest event that is retained. The last view shows the record's result. Raises what says that the run
-        cannot be followed: NotFound, Forbidden, Unauthenticated and other refusals, after a view that shows it.
+        cannot be followed: NotFound, Forbidden, Unauthenticated and other refusals, after a view that shows it; and
+        where the run has ended and its result cannot be had, after a few tries, why that is.
         """
         reducer = Reducer(run_id, max_events=self._max_events)
         reducer.cursor = cursor
@@ -160,6 +161,7 @@ class Client:
         """Follow up to 32 runs over one connection; each view is of the run that changed.
 
         Ends when all of them have. A run that cannot be followed gets a view that says `refused`, and the others go on.
+        Raises as `follow` does where all have ended and a result cannot be had.
         """
         if not 0 < len(set(run_ids)) <= MAX_RUNS:
             raise InvalidRequest(f"One connection follows 1 to {MAX_RUNS} runs.")
@@ -182,7 +184,7 @@ class Client:
                 if answer.status < 300:
                     return parsed(answer.body) if answer.body else None
                 problem = problem_of(answer.status, answer.body)
-                if answer.status not in (429, 503):
+                if answer.status not in connection.LATER:
                     if method == "DELETE" and answer.status == 404 and pace.failures:
                         return None  # the answer that said so was lost
                     raise problem

@@ -13,6 +13,7 @@ MAX_TOLD = 3_600.0  # a server cannot send a client away for longer
 KEEPALIVE = 15.0
 LIVENESS = 2.5  # keep-alives without a byte, after which a connection is taken for dead
 MAX_FAULTS = 8  # answers in a row that tell of a mistake in the server
+LATER = (408, 429, 502, 503, 504)  # the server is busy or not there, as it says or who stands before it
 MAX_RUNS = 32  # of one connection
 MAX_QUERY = 4_000  # bytes of an address, so that every server takes it
 MAX_JOINED_QUERY = 7_900
@@ -45,7 +46,7 @@ def verdict(status: int, failures: int) -> Verdict:
     """What the answer to a request means to one that follows."""
     if status in (200, 204):
         return "good" if status == 200 else "over"
-    return "later" if status in (408, 429, 503) or (status >= 500 and failures < MAX_FAULTS) else "refused"
+    return "later" if status in LATER or (status >= 500 and failures < MAX_FAULTS) else "refused"
 
 
 def is_stream(headers: Mapping[str, str]) -> bool:

@@ -109,7 +109,7 @@ class Follower(ABC):
                 going = self._going()
                 if self._wanting():
                     if not going and self._pace.failures >= LAST_TRIES - 1:
-                        return
+                        raise self.trouble or NotReady("How the run ended cannot be had now.")
                 elif not going:
                     return
                 else:
