@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_type_hints, overload
+from typing import Any, Literal, TypeVar, overload
 
 import pydantic
 
@@ -25,11 +23,14 @@ from playhead.core.event import FACT_TYPES
 from playhead.core.ids import is_name
 from playhead.core.interrupt import Interrupt, InterruptStatus
 from playhead.core.run import Policy
-from playhead.errors import ApprovalExpired, InvalidInput, InvalidRequest, RunCancelled
+from playhead.errors import ApprovalExpired, InvalidRequest, RunCancelled
 from playhead.runtime.attempt import LiveAttempt
+from playhead.runtime.inputs import Input
+from playhead.runtime.threads import Threads, ordinary
 
 _T = TypeVar("_T")
 Disconnect = Literal["continue", "cancel"] | float
+_LISTENING = 8  # threads of one plain listener
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +232,13 @@ class Agent:
         self.policy = policy or Policy()
         self.resumable = self.policy.resumable
         self._function = function
-        self._model, self._whole = _input_model(function, name, input_model)
-        self.input_schema: dict[str, Any] = self._model.model_json_schema()
+        self._input = Input(function, name, input_model)
+        self.input_schema: dict[str, Any] = self._input.schema
         self.runs_here = function is not None  # else code elsewhere claims its runs
 
     def validate(self, given: object) -> bytes:
         """The input as it is stored, defaults filled in. Raises InvalidInput that names each field."""
-        try:
-            model = self._model.model_validate({} if given is None else given)
-        except pydantic.ValidationError as error:
-            problems = [
-                {"field": ".".join(str(part) for part in one["loc"]), "message": one["msg"]} for one in error.errors()
-            ]
-            raise InvalidInput(f"{self.name} does not accept this input.", problems=problems) from None
-        return payloads.encode(model)
+        return self._input.accept(given)
 
     def context(self, attempt: LiveAttempt) -> RunContext:
         return RunContext(attempt)
@@ -253,37 +247,18 @@ class Agent:
         """Run the function for this attempt; what it returns is the result."""
         assert self._function is not None
         run = self.context(attempt)
-        model = self._model.model_validate_json(attempt.run.input)
-        given = (
-            {self._whole: model} if self._whole else {name: getattr(model, name) for name in type(model).model_fields}
-        )
-        if inspect.iscoroutinefunction(self._function):
+        given = self._input.arguments(attempt.run.input)
+        if not inspect.iscoroutinefunction(self._function):
+            return await _in_thread(self._function, SyncRun(run, asyncio.get_running_loop()), given)
+        try:
             return await self._function(run, **given)
-        return await _in_thread(self._function, SyncRun(run, asyncio.get_running_loop()), given)
+        except SystemExit as leaving:  # of this agent, not of the process and all other runs
+            raise ordinary(leaving) from leaving
 
 
 async def _in_thread(function: Callable[..., Any], run: SyncRun, given: Mapping[str, Any]) -> object:
-    """Run a plain function in a thread of its own: one that never ends must not hold up the process's exit."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
-
-    def settle(value: object, error: BaseException | None) -> None:
-        if not done.done():
-            done.set_exception(error) if error is not None else done.set_result(value)
-
-    def work() -> None:
-        value: object = None
-        error: BaseException | None = None
-        try:
-            value = function(run, **given)
-        except StopIteration:
-            error = RuntimeError("the agent raised StopIteration")
-        except BaseException as raised:  # carried to the loop, which decides what it means
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=work, name=f"playhead-agent-{run.id}", daemon=True).start()
+    """Run a plain function in a thread of its own."""
+    done = Threads(1, f"playhead-agent-{run.id}").call(function, run, **given)
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
@@ -291,30 +266,6 @@ async def _in_thread(function: Callable[..., Any], run: SyncRun, given: Mapping[
         await asyncio.wait([done])
         done.exception()  # looked at: why it ended does not matter any more
         raise
-
-
-def _input_model(
-    function: Callable[..., Any] | None, name: str, model: type[pydantic.BaseModel] | None
-) -> tuple[type[pydantic.BaseModel], str | None]:
-    """The model of an agent's input, and the parameter that takes it whole (None: one parameter for each field)."""
-    if function is None:
-        return model or pydantic.create_model(name, __config__=pydantic.ConfigDict(extra="allow")), None
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    try:
-        hints = get_type_hints(function)
-    except NameError as error:
-        raise InvalidRequest(f"The agent {name} is annotated with a type not found in its module: {error}") from None
-    if len(parameters) == 1:
-        only = hints.get(parameters[0].name)
-        if inspect.isclass(only) and issubclass(only, pydantic.BaseModel):
-            return only, parameters[0].name
-    fields: dict[str, Any] = {}
-    for one in parameters:
-        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
-            raise InvalidRequest(f"The agent {name} must name its input fields.")
-        default = ... if one.default is one.empty else one.default
-        fields[one.name] = (hints.get(one.name, Any), default)
-    return model or pydantic.create_model(name, __config__=pydantic.ConfigDict(extra="forbid"), **fields), None
 
 
 @overload
@@ -377,18 +328,23 @@ def on(*types: str) -> Callable[[Callable[[dict[str, Any]], Any]], Listening]:
     """Make a listener for facts: run statuses, approvals, cancel requests (`run_succeeded`, `approval_required`, …).
 
     It runs after the fact is committed, from the outbox, at least once for each; what it raises is logged and tried
-    again twice. It may be async or plain (then it runs in a thread).
+    again twice. It may be async or plain (then it runs in a thread; at most 8 at once).
     """
     for name in types:
         if name not in FACT_TYPES:
             raise InvalidRequest(f"{name} is not a fact; listeners hear {', '.join(sorted(FACT_TYPES))}.")
 
     def make(function: Callable[[dict[str, Any]], Any]) -> Listening:
+        threads = Threads(_LISTENING, f"playhead-listener-{getattr(function, '__name__', '')}")
+
         async def hear(event: dict[str, Any]) -> None:
-            if inspect.iscoroutinefunction(function):
+            if not inspect.iscoroutinefunction(function):
+                await threads.call(function, event)
+                return
+            try:
                 await function(event)
-            else:
-                await asyncio.to_thread(function, event)
+            except SystemExit as leaving:
+                raise ordinary(leaving) from leaving
 
         return Listening(types, hear)
 

@@ -363,7 +363,7 @@ async def test_a_failure_before_the_first_event_ends_the_stream(backend: str, tm
             raise RuntimeError("no luck")
 
         if how == "input":
-            broken._model = None  # type: ignore[assignment]  # the call itself raises, before the function is entered
+            broken._input = None  # type: ignore[assignment]  # the call itself raises, before the function is entered
             broken.validate = lambda given: b"{}"  # type: ignore[method-assign]
         return [broken]
 

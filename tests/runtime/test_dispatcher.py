@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import playhead
 from playhead.backends.memory import MemoryRecord
 from playhead.core.event import RUN_QUEUED, Fact
 from playhead.core.ids import uuid7
@@ -155,3 +157,50 @@ async def test_what_a_process_that_died_was_telling_is_told_by_another() -> None
     await clock.advance(2.0)
     await other.round()
     await eventually(lambda: b.heard == [run, run])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("raised", [asyncio.CancelledError, SystemExit])
+async def test_what_a_listener_raises_is_its_own(
+    raised: type[BaseException], plain: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told three times, as after any error, and the process goes on."""
+    monkeypatch.setattr(SystemClock, "sleep", lambda self, seconds: asyncio.sleep(0))
+    b = Bench()
+
+    @playhead.on(RUN_QUEUED)
+    async def hear(event: dict[str, Any]) -> None:
+        b.heard.append(event["run_id"])
+        raise raised
+
+    @playhead.on(RUN_QUEUED)
+    def hear_plainly(event: dict[str, Any]) -> None:
+        b.heard.append(event["run_id"])
+        raise raised
+
+    b.dispatcher._listeners = {RUN_QUEUED: [hear_plainly if plain else hear]}
+    run_id = await b.run()
+    for _ in range(2):
+        await b.dispatcher.round()
+        await b.idle()
+    assert b.heard == [run_id] * 3
+    assert not await b.unheard()
+    assert caplog.text.count("a listener for run_queued failed") == 3
+
+
+async def test_a_plain_listener_that_hangs_is_left_behind() -> None:
+    b, gate, begun = Bench(), threading.Event(), threading.Event()
+
+    @playhead.on(RUN_QUEUED)
+    def hang(event: dict[str, Any]) -> None:
+        begun.set()
+        gate.wait(60)
+
+    b.dispatcher._listeners = {RUN_QUEUED: [hang]}
+    await b.run()
+    await b.dispatcher.round()
+    await asyncio.to_thread(begun.wait)
+    await b.dispatcher.drain(0.05)
+    assert not b.dispatcher._telling
+    assert len(await b.unheard()) == 1
+    gate.set()

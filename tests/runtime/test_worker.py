@@ -123,3 +123,61 @@ async def test_an_attempt_that_cannot_be_recorded_is_let_go_when_the_server_has_
         await eventually(lambda: e.worker._tasks)
         await e.drain()
         await eventually(lambda: not e.worker._tasks)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+async def test_an_agent_that_leaves_by_system_exit_ends_its_own_run_alone(plain: bool) -> None:
+    """As `sys.exit` does, or a command line that an agent calls."""
+    gate, seen = asyncio.Event(), list[str]()
+
+    @playhead.agent(name="leaver")
+    async def leave(run: playhead.RunContext) -> None:
+        raise SystemExit(3)
+
+    @playhead.agent(name="leaver")
+    def leave_plainly(run: playhead.SyncRun) -> None:
+        raise SystemExit(3)
+
+    async with engine([*agents(gate, seen), leave_plainly if plain else leave]) as e:
+        other = await start(e, "steps")
+        run = await ended(e, await start(e, "leaver"))
+        assert (run.status, run.failure and run.failure.code) == (Status.FAILED, "agent_error")
+        assert run.failure is not None
+        assert "SystemExit" in run.failure.message
+        gate.set()
+        assert (await ended(e, other)).status is Status.SUCCEEDED
+
+
+async def test_an_agent_that_asks_two_people_waits_until_both_have_answered() -> None:
+    """Its place is another run's meanwhile, and a server that stops does not wait for it."""
+    answered = list[str]()
+
+    @playhead.agent
+    async def two(run: playhead.RunContext) -> list[bool]:
+        async def ask(name: str) -> bool:
+            answer = await run.ask({}, key=name)
+            answered.append(name)
+            return answer.approved
+
+        return list(await asyncio.gather(ask("legal"), ask("safety")))
+
+    @playhead.agent
+    async def quick(run: playhead.RunContext) -> None: ...
+
+    async with engine([two, quick], concurrency=1) as e:
+        asking = await start(e, "two")
+
+        async def asked() -> list[str]:
+            return [one.id for one in await e.interrupts("acme", asking) if one.open]
+
+        async def both() -> list[str]:
+            return found if len(found := await asked()) == 2 else []
+
+        first, second = await eventually(both)
+        await e.decide("acme", asking, first, {"approved": True}, by="ann")
+        await eventually(lambda: answered)
+        assert e.attempts.all()[0].waiting
+        assert (await ended(e, await start(e, "quick"))).status is Status.SUCCEEDED
+        assert not e.attempts.all()[0].ended
+        await e.decide("acme", asking, second, {"approved": True}, by="ann")
+        assert (await ended(e, asking)).result == b"[true,true]"

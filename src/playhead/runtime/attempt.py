@@ -65,7 +65,7 @@ class LiveAttempt:
         self._stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         self._calls: dict[str, None] = {}  # tool calls begun and not ended, in their order
         self.result: object = None  # what a block that claimed its run itself wants recorded
-        self.waiting = False  # for a person
+        self._asking = 0  # questions that are open
         self.lost = False  # as far as this process knows
         self.ended = False
         self.on_wait: Callable[[], None] = lambda: None  # called when `waiting` changes
@@ -74,6 +74,11 @@ class LiveAttempt:
     @property
     def key(self) -> tuple[str, int]:
         return self.run.id, self.run.token
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it waits for a person."""
+        return self._asking > 0
 
     @property
     def stopping(self) -> Stop | None:
@@ -141,15 +146,16 @@ class LiveAttempt:
                 )
             )
             await self._after_fact()
-            self._set_waiting(asked.open)
-            try:
-                while asked.open:
-                    await woken(event, _LOOK_AGAIN)
-                    event.clear()
-                    self.check()
-                    asked = await self._surely(partial(self._look, asked.id))
-            finally:
-                self._set_waiting(False)
+            if asked.open:
+                self._wait_for(+1)
+                try:
+                    while asked.open:
+                        await woken(event, _LOOK_AGAIN)
+                        event.clear()
+                        self.check()
+                        asked = await self._surely(partial(self._look, asked.id))
+                finally:
+                    self._wait_for(-1)
         await self._after_fact()
         return asked
 
@@ -258,7 +264,8 @@ class LiveAttempt:
                     self.check()
                 await self._clock.sleep(_RETRY)
 
-    def _set_waiting(self, waiting: bool) -> None:
-        if waiting != self.waiting:
-            self.waiting = waiting
+    def _wait_for(self, more: int) -> None:
+        """An agent may ask several people at once: it waits for as long as one of them has not answered."""
+        before, self._asking = self.waiting, self._asking + more
+        if self.waiting != before:
             self.on_wait()

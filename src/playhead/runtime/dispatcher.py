@@ -122,7 +122,10 @@ class Dispatcher:
                 return
             except TimeoutError:
                 _log.error("a listener for %s took more than %.0f s", event["type"], self._patience)
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
                 # Somebody else's code: whatever it raises is its own, and no reason to stop here.
                 _log.exception("a listener for %s failed", event["type"])
             if again < _TRIES:
