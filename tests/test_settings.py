@@ -12,6 +12,18 @@ def test_a_value_that_is_given_beats_the_environment_and_that_the_file(tmp_path)
     assert (made.keepalive, made.sweep, made.lease) == (5.0, 6.0, 7.0)
 
 
+@pytest.mark.parametrize(
+    "content", [b"keepalive = '\xff'", "title = 'é'".encode("utf-16"), b"keepalive 5", b"port = inf", b"nothing = 1"]
+)
+def test_a_file_that_holds_no_settings_is_refused(tmp_path, content):
+    file = tmp_path / "playhead.toml"
+    file.write_bytes(content)
+    with pytest.raises(InvalidSetting):
+        Settings.load(file, {})
+    with pytest.raises(InvalidSetting):
+        Settings.load(tmp_path, {})
+
+
 @pytest.mark.row("A13")
 @pytest.mark.parametrize("name", ["timeline_ttl", "snapshot_ttl", "idle_ttl", "outbox_ttl", "keep_age"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "soon"])

@@ -121,8 +121,10 @@ class RunStore(Presence, Protocol):
         key: str | None = None,
         before_seq: int | None = None,
         limit: int = 50,
+        most_bytes: int | None = None,
     ) -> list[Run]:
-        """Newest first by `seq`; all filters must hold."""
+        """Newest first by `seq`; all filters must hold. It ends with the run with which their `weight` comes to
+        `most_bytes`, and what is behind that is not read."""
 
     async def acquire(self, process: str, agents: Collection[str], limit: int) -> list[Run]:
         """Give up to `limit` free runs of these agents to new attempts of this process, oldest first.

@@ -122,8 +122,8 @@ class Settings:
         values: dict[str, Any] = {}
         if file is not None:
             try:
-                values.update(tomllib.loads(file.read_text()))
-            except (OSError, tomllib.TOMLDecodeError) as error:
+                values.update(tomllib.loads(file.read_text("utf-8")))
+            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
                 raise InvalidSetting(f"The settings file cannot be read: {error}") from None
         names = {field.name for field in fields(cls)}
         if unknown := set(values) - names:
@@ -148,7 +148,7 @@ def _read(name: str, kind: Any, value: Any) -> Any:
             return int(value)
         if kind is float or kind == float | None:
             return float(value)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise InvalidSetting(f"{name} cannot be {value!r}.", setting=name) from None
     if kind in (str, str | None):
         return str(value)

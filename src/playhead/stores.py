@@ -54,22 +54,22 @@ async def open_servers(settings: Settings, clock: Clock, stack: AsyncExitStack) 
 
     Raises InvalidSetting for an address that is none, and MissingExtra where a driver is not installed.
     """
-    record = open_record(settings, clock)
+    assert settings.record is not None
+    record = open_record(settings.record, clock, connections=settings.record_connections)
     stack.push_async_callback(record.close)
     live = await open_live(settings, clock)
     stack.push_async_callback(live.close)
     return Ports(record, record, live, live, live.signal)
 
 
-def open_record(settings: Settings, clock: Clock) -> PostgresRecord:
+def open_record(address: str, clock: Clock, *, connections: int) -> PostgresRecord:
     """Raises as `open_servers`."""
-    assert settings.record is not None
     try:
         from playhead.backends.postgres.record import PostgresRecord
     except ModuleNotFoundError as error:
         raise MissingExtra(extra="postgres", lacks=error.name) from None
     try:
-        return PostgresRecord.at(settings.record, clock=clock, max_size=settings.record_connections)
+        return PostgresRecord.at(address, clock=clock, max_size=connections)
     except ValueError as error:
         raise InvalidSetting(f"record cannot be used: {error}", setting="record") from None
 

@@ -45,9 +45,13 @@ def statements():
     for name, values in HOT.items():
         yield pytest.param(SQL[name], values, id=name)
     for name, conditions in LISTS.items():
-        parts = [SQL["list_runs"], *(SQL[condition] for condition in conditions)]
+        parts = [SQL[condition] for condition in conditions]
         sought = {"before": 2**53, "limit": 50} | {k: v for more in conditions.values() for k, v in more.items()}
-        yield pytest.param(f"{' AND '.join(parts)} {SQL['newest_first']}", sought, id=f"list {name}")
+        whole = f"{' AND '.join([SQL['list_runs'], *parts])} {SQL['newest_first']}"
+        yield pytest.param(whole, sought, id=f"list {name}")
+        weighed = f"{' AND '.join([SQL['weigh_runs'], *parts])} {SQL['newest_first']}"
+        within = SQL["lightest_runs"].replace("WEIGHED", weighed)
+        yield pytest.param(within, sought | {"most_bytes": 4 << 20}, id=f"bounded list {name}")
 
 
 @pytest.fixture(scope="module")

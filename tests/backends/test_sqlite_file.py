@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,23 @@ async def test_closing_commits_what_was_submitted_and_refuses_what_comes(path, s
             await call
     async with opened(path, schema) as again:
         assert await again.read(names) == ["late"]
+
+
+async def test_closing_needs_no_thread_of_the_loop(path, schema):
+    loop, let_go = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    hung = loop.run_in_executor(None, let_go.wait)
+    try:
+        file = await SqliteFile.open(path, schema=schema)
+        writing = asyncio.create_task(file.write(insert("last")))
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await file.close()
+        assert await writing == 1
+        assert not path.with_name(f"{path.name}-wal").exists()
+    finally:
+        let_go.set()
+        await hung
 
 
 @pytest.mark.row("BR-60")

@@ -65,9 +65,15 @@ def block(run: playhead.SyncRun) -> None:
 
 
 @playhead.agent
+async def clog(run: playhead.RunContext) -> None:
+    """Gives the loop's executor as many calls that never end as it has threads, and more."""
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 3600) for _ in range(64)))
+
+
+@playhead.agent
 async def fail(run: playhead.RunContext) -> None:
     """Fails."""
     raise ValueError("it cannot be done")
 
 
-every = [greet, walk, wait, recite, last, deaf, block, fail]
+every = [greet, walk, wait, recite, last, deaf, block, clog, fail]

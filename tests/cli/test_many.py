@@ -53,6 +53,22 @@ def test_a_run_goes_through_a_gateway_and_a_worker(cli, stores):
         assert finished(process)[0] == 0
 
 
+@pytest.mark.parametrize("agent", ["deaf", "clog"])
+def test_a_worker_leaves_an_agent_behind_that_does_not_stop(cli, stores, agent):
+    gateway, url = served(stores)
+    quick = stores | {"drain_grace": 0.5, "cancel_grace": 0.2}
+    working = spawn("worker", "tests.cli.agents:every", **quick)
+    assert "at once" in working.stdout.readline()
+    run = cli("run", agent, "--url", url)[1].strip()
+    until(lambda: json.loads(cli("show", run, "--url", url, "--json")[1])["status"] == "running")
+    working.send_signal(signal.SIGTERM)
+    code, _, err = finished(working)
+    assert (code, "Traceback" in err) == (0, False)
+    assert json.loads(cli("show", run, "--url", url, "--json")[1])["status"] == "interrupted"
+    gateway.send_signal(signal.SIGTERM)
+    assert finished(gateway)[0] == 0
+
+
 def test_a_command_that_needs_a_server_says_how_to_name_one(cli, stores):
     code, out, err = cli("run", "greet")
     assert (code, out) == (3, "")
@@ -87,7 +103,9 @@ def test_a_database_without_a_schema_is_told_of(cli, empty_dsn, stores, monkeypa
 @pytest.mark.parametrize("name", ["PLAYHEAD_RECORD", "PLAYHEAD_LIVE"])
 def test_an_address_that_is_none_is_refused_by_name(cli, stores, monkeypatch, name):
     monkeypatch.setenv(name, "http://127.0.0.1")
-    for command in (["serve", "--no-open", "--port", "0"], ["worker"]):
-        code, out, err = cli(*command, "tests.cli.agents:every")
+    reads = [["runs"], ["show", "x"]] if name == "PLAYHEAD_RECORD" else []  # the only store that a command reads
+    target = "tests.cli.agents:every"
+    for command in (["serve", "--no-open", "--port", "0", target], ["worker", target], *reads):
+        code, out, err = cli(*command)
         assert (code, out) == (2, "")
-        assert "invalid_setting" in err
+        assert err.endswith("(invalid_setting)\n")

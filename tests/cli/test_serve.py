@@ -251,7 +251,7 @@ def test_a_server_in_a_thread_stops_as_well(tmp_path):
     assert json.loads(playhead("show", started[0], "--json", "--data", served.data)[1])["status"] == "interrupted"
 
 
-@pytest.mark.parametrize("agent", ["deaf", "block"])
+@pytest.mark.parametrize("agent", ["deaf", "block", "clog"])
 def test_an_agent_that_does_not_stop_is_left_behind(tmp_path, agent):
     with serving(tmp_path / "data", cancel_grace=0.2) as served:
         started = playhead("run", agent, "--data", served.data)[1].strip()
@@ -259,7 +259,19 @@ def test_an_agent_that_does_not_stop_is_left_behind(tmp_path, agent):
         served.signal()
         assert served.end() == 0
         assert NO_TRACE not in served.log.read_text()
+        assert not (served.data / "server.json").exists()
+        assert not list(served.data.glob("*-wal"))  # both files were closed
     assert json.loads(playhead("show", started, "--json", "--data", served.data)[1])["status"] == "interrupted"
+
+
+def test_listeners_that_never_return_do_not_hold_up_a_stop(tmp_path):
+    with serving(tmp_path / "data", targets=("tests.cli.apps:hanging",)) as served:
+        started = playhead("run", "greet", "--follow", "--data", served.data)[1].split()[0]
+        served.signal()
+        assert served.end() == 0
+        assert not (served.data / "server.json").exists()
+        assert not list(served.data.glob("*-wal"))
+    assert json.loads(playhead("show", started, "--json", "--data", served.data)[1])["status"] == "succeeded"
 
 
 def test_a_run_that_ends_within_the_grace_is_finished(tmp_path):

@@ -121,7 +121,9 @@ class StubEngine:
             and wanted["labels"].items() <= dict(run.labels).items()
             and (wanted["before_seq"] is None or run.seq < wanted["before_seq"])
         ]
-        return found[: wanted["limit"]]
+        found = found[: wanted["limit"]]
+        newer = [sum(run.weight for run in found[:place]) for place in range(len(found))]
+        return [run for run, held in zip(found, newer, strict=True) if held < wanted["most_bytes"]]
 
     async def cancel(self, tenant: str, run_id: str, *, by: str, reason: str | None) -> Run:
         self._note("cancel", tenant, run_id, by, reason)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -250,6 +251,32 @@ async def test_a_page_of_large_runs_ends_early(monkeypatch):
         seen += [run["id"] for run in page["runs"]]
         after = page["next"]
     assert seen == made
+
+
+async def test_no_more_large_runs_are_read_than_a_page_shows(monkeypatch):
+    monkeypatch.setattr(reads, "MAX_PAGE_BYTES", 1_000)
+    engine = StubEngine()
+    made = [engine.add() for _ in range(6)][::-1]
+    for one in made[:4]:
+        engine.rows[one.id] = replace(engine.rows[one.id], result=b'"%b"' % (b"x" * 1_000))
+    read, runs = [], engine.runs
+
+    async def weighed(tenant, **wanted):
+        found = await runs(tenant, **wanted)
+        read.append(sum(run.weight for run in found))
+        return found
+
+    monkeypatch.setattr(engine, "runs", weighed)
+    _, app = make(engine, authorize=lambda principal, action, row: row is None or row.id != made[1].id)
+    after: str | None = ""
+    pages = []
+    while after is not None:
+        page = (await ask(app, "GET", f"/runs?after={after}")).json
+        after = page["next"]
+        pages.append([run["id"] for run in page["runs"]])
+    # The second one may not be read, and is no end of a page.
+    assert pages == [[made[0].id], [made[2].id], [made[3].id], [made[4].id, made[5].id]]
+    assert max(read) < 2 * 1_000
 
 
 async def test_bootstrap_and_older_events():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -70,3 +72,18 @@ async def test_a_heartbeat_that_is_stopped_at_once_beats_no_more() -> None:
             await b.heartbeat.stop()
         assert not b.alive
         assert b.record._leases == {}
+
+
+async def test_a_heartbeat_is_stopped_though_the_loop_has_no_thread_to_spare() -> None:
+    b, loop, let_go = Bench(), asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    hung = loop.run_in_executor(None, let_go.wait)
+    try:
+        await b.heartbeat.start()
+        async with asyncio.timeout(4):
+            await b.heartbeat.stop()
+        assert not b.alive
+        assert b.record._leases == {}
+    finally:
+        let_go.set()
+        await hung

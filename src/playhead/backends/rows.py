@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -57,6 +59,18 @@ def run_of(row: Row) -> Run:
         minted_at=minted_at,
         heartbeat_at=beat_at,
     )
+
+
+def first_of(runs: Iterable[Run], limit: int, most_bytes: int | None) -> list[Run]:
+    """The first ones, as a list has them; no more are asked for than these."""
+    found: list[Run] = []
+    held = 0
+    for run in islice(runs, max(0, limit)):
+        found.append(run)
+        held += run.weight
+        if most_bytes is not None and held >= most_bytes:
+            break
+    return found
 
 
 def fact_of(row: Row) -> Fact:

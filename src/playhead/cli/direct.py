@@ -13,8 +13,9 @@ import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from playhead.cli.bounded import BoundedProtocol
 from playhead.gateway.servers import DIRECT
 from playhead.runtime.delivery import Headers, Message
 
@@ -61,7 +62,7 @@ class Direct:
             self._transport.write(head)
 
 
-class DirectProtocol(HttpToolsProtocol):
+class DirectProtocol(BoundedProtocol):
     """What differs from its parent is what an idle connection holds: an Event of asyncio has a deque, of 760 bytes."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -68,7 +68,8 @@ class Record(RunStore, Archive, Protocol):
 def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
     """Look into the record of a folder that no server has, or into a shared one. Nothing is written.
 
-    Raises NoServer where there is no record, StoreCorrupt, StoreTooNew, StoreUnavailable.
+    Raises NoServer where there is no record, StoreCorrupt, StoreTooNew, StoreUnavailable, and for a shared one what
+    `open_record` raises.
     """
     import logging
 
@@ -97,10 +98,10 @@ def read_record(place: Place, look: Callable[[Record], Awaitable[T]]) -> T:
 
 
 async def _read_shared(address: str, look: Callable[[Record], Awaitable[T]]) -> T:
-    from playhead.backends.postgres.record import PostgresRecord
     from playhead.runtime.clock import SystemClock
+    from playhead.stores import open_record
 
-    record = PostgresRecord.at(address, clock=SystemClock(), max_size=1)
+    record = open_record(address, SystemClock(), connections=1)
     try:
         return await look(record)
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 
 from playhead.app import App
-from playhead.cli import output
+from playhead.cli import exit, output
 from playhead.cli.folder import find_server
 from playhead.cli.listen import address_of, listen
 from playhead.cli.server import Server
@@ -126,21 +126,4 @@ def _run(app: App, server: Server, taken: socket.socket) -> int:
         finally:
             await app.close()
 
-    runner = asyncio.Runner(loop_factory=server.config.get_loop_factory())
-    try:
-        runner.run(all_of_it())
-    except BaseException:
-        runner.close()
-        raise
-    leave_or_close(runner)
-    return 0
-
-
-def leave_or_close(runner: asyncio.Runner) -> None:
-    """Close the loop; with an agent in it that does not stop, leave the process instead."""
-    if asyncio.all_tasks(runner.get_loop()):
-        # An agent that does not stop when asked would hold up the end of the loop for ever; its run is recorded.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-    runner.close()
+    return exit.run(asyncio.Runner(loop_factory=server.config.get_loop_factory()), all_of_it())

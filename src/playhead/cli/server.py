@@ -41,11 +41,15 @@ def configuration(app: Any, delivery: Delivery = "direct", **options: Any) -> uv
 
 def protocol(delivery: Delivery) -> Any:
     """What uvicorn is to speak to its sockets with; without httptools there is only its own choice."""
-    if delivery == "direct" and find_spec("httptools") is not None:
+    if find_spec("httptools") is None:
+        return "auto"
+    if delivery == "direct":
         from playhead.cli.direct import DirectProtocol
 
         return DirectProtocol
-    return "auto"
+    from playhead.cli.bounded import BoundedProtocol
+
+    return BoundedProtocol
 
 
 class Server(uvicorn.Server):

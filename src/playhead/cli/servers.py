@@ -33,7 +33,8 @@ async def _look(name: str, look: Callable[[Settings], Awaitable[list[Finding]]],
 
 
 async def _record(settings: Settings) -> list[Finding]:
-    record = open_record(settings, SystemClock())
+    assert settings.record is not None
+    record = open_record(settings.record, SystemClock(), connections=1)
     try:
         going = await record.list_runs("local", status=(Status.QUEUED, Status.RUNNING, Status.WAITING), limit=200)
     finally:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from playhead.app import App
-from playhead.cli import output
+from playhead.cli import exit, output
 from playhead.cli.exit import Exit
-from playhead.cli.serve import leave_or_close, spare_collector
+from playhead.cli.serve import spare_collector
 from playhead.cli.targets import make_app
 from playhead.settings import InvalidSetting
 
@@ -27,14 +27,7 @@ def work(targets: Sequence[str], *, concurrency: int | None, settings_file: Path
             "or set PLAYHEAD_RECORD and PLAYHEAD_LIVE.",
             setting="record",
         )
-    runner = asyncio.Runner()
-    try:
-        runner.run(_work(app))
-    except BaseException:
-        runner.close()
-        raise
-    leave_or_close(runner)
-    return 0
+    return exit.run(asyncio.Runner(), _work(app))
 
 
 async def _work(app: App) -> None:

@@ -109,6 +109,11 @@ class Run:
         """The result, decoded; None while there is none."""
         return None if self.result is None else json.loads(self.result)
 
+    @property
+    def weight(self) -> int:
+        """The bytes of what may be large in a list of runs: input, result and partial text."""
+        return len(self.input) + len(self.result or b"") + len(self.partial or b"")
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

@@ -56,6 +56,7 @@ class Engine(Protocol):
         key: str | None,
         before_seq: int | None,
         limit: int,
+        most_bytes: int | None,
     ) -> list[Run]: ...
 
     async def cancel(self, tenant: str, run_id: str, *, by: str, reason: str | None) -> Run: ...

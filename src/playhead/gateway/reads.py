@@ -39,25 +39,34 @@ async def runs(call: Call) -> Response:
     agent = wire.one(call.request, "agent")
     if agent is not None and not is_name(agent):
         raise InvalidRequest("agent is the name of an agent.", fields=["agent"])
-    page = await call.engine.runs(
-        call.principal.tenant,
-        status=_statuses(call),
-        agent=agent,
-        labels=_labels(call),
-        key=wire.key(wire.one(call.request, "key"), "key"),
-        before_seq=await _before(call),
-        limit=limit + 1,
-    )
+    status, labels = _statuses(call), _labels(call)
+    key = wire.key(wire.one(call.request, "key"), "key")
+    before, following = await _before(call), None
     last: Run | None = None
     seen: list[bytes] = []
-    for one in page[:limit]:
-        if sum(map(len, seen)) >= MAX_PAGE_BYTES:
-            break
-        last = one
-        if await call.gate.may(call.principal, auth.READ, one):
-            seen.append(run_document(one))
-    # The token is the last run's id and not its number: numbers count the runs of other tenants too.
-    following = last.id if last is not None and last is not page[-1] else None
+    size, left, more = 0, limit, True
+    while more and following is None:
+        most = max(1, MAX_PAGE_BYTES - size)
+        page = await call.engine.runs(
+            call.principal.tenant,
+            status=status,
+            agent=agent,
+            labels=labels,
+            key=key,
+            before_seq=before,
+            limit=left + 1,
+            most_bytes=most,
+        )
+        more = len(page) <= left and sum(one.weight for one in page) >= most
+        for one in page:
+            if last is not None and (left == 0 or size >= MAX_PAGE_BYTES):
+                # The token is the last run's id and not its number: numbers count the runs of other tenants too.
+                following = last.id
+                break
+            last, before, left = one, one.seq, left - 1
+            if await call.gate.may(call.principal, auth.READ, one):
+                seen.append(run_document(one))
+                size += len(seen[-1])
     body = b'{"runs":[%b],"next":%b}' % (b",".join(seen), payloads.encode(following))
     return wire.json_response(body)
 

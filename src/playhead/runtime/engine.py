@@ -18,14 +18,7 @@ from playhead.core.interrupt import Interrupt
 from playhead.core.redaction import Redactor
 from playhead.core.run import NewRun, Run, Status
 from playhead.core.snapshot import State
-from playhead.errors import (
-    InvalidRequest,
-    KeyConflict,
-    NotFound,
-    NotReady,
-    StoreUnavailable,
-    UnknownAgent,
-)
+from playhead.errors import InvalidRequest, KeyConflict, NotFound, NotReady, StoreUnavailable, UnknownAgent
 from playhead.interfaces import Clock
 from playhead.runtime.archiver import Archiver
 from playhead.runtime.attempt import LiveAttempt
@@ -287,10 +280,18 @@ class Engine:
         key: str | None = None,
         before_seq: int | None = None,
         limit: int = 50,
+        most_bytes: int | None = None,
     ) -> list[Run]:
-        """Newest first."""
+        """Newest first; see `RunStore.list_runs`."""
         return await self.ports.record.list_runs(
-            tenant, status=status, agent=agent, labels=labels, key=key, before_seq=before_seq, limit=limit
+            tenant,
+            status=status,
+            agent=agent,
+            labels=labels,
+            key=key,
+            before_seq=before_seq,
+            limit=limit,
+            most_bytes=most_bytes,
         )
 
     async def cancel(self, tenant: str, run_id: str, *, by: str, reason: str | None = None) -> Run:
@@ -309,11 +310,7 @@ class Engine:
         await self.run(tenant, run_id)
         if not is_id(interrupt_id):
             raise NotFound("There is no such interrupt.")
-        answer = {
-            "approved": bool(decision.get("approved")),
-            "note": decision.get("note"),
-            "value": decision.get("value"),
-        }
+        answer = {"approved": bool(decision.get("approved")), **{one: decision.get(one) for one in ("note", "value")}}
         encoded = payloads.bounded(self._redactor.value(answer))
         interrupt = await self.ports.record.decide(tenant, run_id, interrupt_id, encoded, by)
         await self._committed(run_id)

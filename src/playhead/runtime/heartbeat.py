@@ -11,6 +11,7 @@ from contextlib import suppress
 from playhead.errors import StoreUnavailable
 from playhead.interfaces import Beat, Clock, RunStore
 from playhead.runtime.supervise import Outage
+from playhead.runtime.threads import Threads
 from playhead.runtime.waiters import woken
 
 _log = logging.getLogger("playhead.heartbeat")
@@ -60,7 +61,8 @@ class Heartbeat:
             with suppress(RuntimeError):  # its loop has ended
                 self._beating.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, 5.0)
+            # Not in the loop's executor, which may be full of calls that never end.
+            await Threads(1, "playhead-heartbeat-end").call(self._thread.join, 5.0)
         try:
             await self._record.leave(self._process)
         except StoreUnavailable:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from playhead.backends.rows import first_of
 from playhead.core import decision as decisions
 from playhead.core import disconnect, lifecycle, repair
 from playhead.core import lease as leases
@@ -148,6 +149,7 @@ class MemoryRecord:
         key: str | None = None,
         before_seq: int | None = None,
         limit: int = 50,
+        most_bytes: int | None = None,
     ) -> list[Run]:
         def wanted(run: Run) -> bool:
             return (
@@ -161,7 +163,7 @@ class MemoryRecord:
 
         with self._act():
             found = [self._shown(file) for file in self._files.values() if wanted(file.run)]
-            return sorted(found, key=lambda run: -run.seq)[:limit]
+            return first_of(sorted(found, key=lambda run: -run.seq), limit, most_bytes)
 
     async def acquire(self, process: str, agents: Collection[str], limit: int) -> list[Run]:
         with self._act() as at:

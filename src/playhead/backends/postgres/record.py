@@ -17,7 +17,7 @@ from playhead.backends.postgres.archive import PostgresArchive
 from playhead.backends.postgres.database import Asked, Database, Row, Session
 from playhead.backends.postgres.presence import PostgresPresence
 from playhead.backends.postgres.rows import SQL, insert_run, interrupt_of, run_of, store, stored, told
-from playhead.backends.rows import fact_of, no_such_run
+from playhead.backends.rows import fact_of, first_of, no_such_run
 from playhead.core import decision as decisions
 from playhead.core import lease as leases
 from playhead.core import lifecycle, repair
@@ -171,9 +171,10 @@ class PostgresRecord(PostgresPresence, PostgresArchive):
         key: str | None = None,
         before_seq: int | None = None,
         limit: int = 50,
+        most_bytes: int | None = None,
     ) -> list[Run]:
         values: dict[str, Any] = {"before": LIMIT if before_seq is None else before_seq, "limit": limit}
-        conditions = [SQL["list_runs"]]
+        conditions = [SQL["list_runs" if most_bytes is None else "weigh_runs"]]
         if tenant != EVERY_TENANT:
             conditions.append(SQL["of_tenant"])
             values["tenant"] = tenant
@@ -192,10 +193,15 @@ class PostgresRecord(PostgresPresence, PostgresArchive):
         walks = [
             (_select([*conditions, SQL["of_status"]], "newest_first"), values | {"status": one.value})
             for one in sorted(set(status))
-        ]
-        found = await self._database.read(*(walks or [(_select(conditions, "newest_first"), values)]))
+        ] or [(_select(conditions, "newest_first"), values)]
+        if most_bytes is not None:
+            walks = [
+                (SQL["lightest_runs"].replace("WEIGHED", walk), named | {"most_bytes": most_bytes})
+                for walk, named in walks
+            ]
+        found = await self._database.read(*walks)
         newest = heapq.merge(*found, key=lambda row: -row[0])
-        return [run_of(row) for row in islice(newest, max(0, limit))]
+        return first_of(map(run_of, newest), limit, most_bytes)
 
     async def acquire(self, process: str, agents: Collection[str], limit: int) -> list[Run]:
         names = sorted(set(agents))

@@ -69,6 +69,18 @@ ON CONFLICT (seq) DO UPDATE SET result = excluded.result, partial = excluded.par
 -- The conditions follow, joined by AND.
 {run} WHERE r.seq < %(before)s
 
+-- name: weigh_runs
+-- The same runs, by their weights alone: the length of a large value is known without reading it.
+SELECT r.seq, coalesce(sum(coalesce(length(i.data), 0) + coalesce(length(e.result), 0) + coalesce(length(e.partial), 0))
+    OVER (ORDER BY r.seq DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS newer
+FROM playhead.run r
+    LEFT JOIN playhead.run_input i ON i.seq = r.seq
+    LEFT JOIN playhead.run_end e ON e.seq = r.seq
+WHERE r.seq < %(before)s
+
+-- name: lightest_runs
+{run} WHERE r.seq = ANY (ARRAY(SELECT w.seq FROM (WEIGHED) AS w WHERE w.newer < %(most_bytes)s)) ORDER BY r.seq DESC
+
 -- name: of_tenant
 r.tenant = %(tenant)s
 

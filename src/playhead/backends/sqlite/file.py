@@ -13,6 +13,7 @@ run was rolled back, so it changes nothing but the database.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import os
@@ -197,12 +198,17 @@ class SqliteFile:
                 self._ring()
                 for _ in self._readers:
                     self._reads.put(None)
-        await asyncio.to_thread(self._join)
+        over = concurrent.futures.Future[None]()
+        over.set_running_or_notify_cancel()  # from now on it is not cancelled with who waits for it
+        # Not in the loop's executor, which may be full of calls that never end.
+        threading.Thread(target=self._join, args=(over,), name=f"playhead-{self.path.stem}-end", daemon=True).start()
+        await asyncio.wrap_future(over)
 
-    def _join(self) -> None:
+    def _join(self, over: concurrent.futures.Future[None]) -> None:
         for thread in (*self._readers, self._writer):
             if thread.ident is not None:
                 thread.join()
+        over.set_result(None)
 
     def statistics(self) -> dict[str, int]:
         """Counts since the opening, and how much waits now."""

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from playhead.backends.rows import Row, fact_of, interrupt_of, no_such_run, run_of
+from playhead.backends.rows import Row, fact_of, first_of, interrupt_of, no_such_run, run_of
 from playhead.backends.sqlite import presence
 from playhead.backends.sqlite.file import SqliteFile
 from playhead.backends.sqlite.rows import (
@@ -128,6 +128,7 @@ class SqliteRecord:
         key: str | None = None,
         before_seq: int | None = None,
         limit: int = 50,
+        most_bytes: int | None = None,
     ) -> list[Run]:
         conditions: list[tuple[str, Sequence[Any]]] = []
         if tenant != EVERY_TENANT:
@@ -148,7 +149,10 @@ class SqliteRecord:
                 for one in sorted({each.value for each in status})
             ] or [_select(db, SQL["list_runs"], (before,), conditions, "newest_first", limit)]
             newest = heapq.merge(*walks, key=lambda row: -row[0])
-            return [run_of(row) for row in islice(newest, limit)]
+            found = first_of(map(run_of, newest), limit, most_bytes)
+            for walk in walks:
+                walk.close()
+            return found
 
         return await self.file.read(act)
 
@@ -478,8 +482,8 @@ def _select(
     conditions: Sequence[tuple[str, Sequence[Any]]],
     end: str,
     limit: int,
-) -> Sequence[Row]:
-    """Rows for which all conditions hold."""
+) -> sqlite3.Cursor:
+    """Rows for which all conditions hold; each is read when it is asked for."""
     texts = [start, *(text for text, _ in conditions)]
     values = [*first, *(value for _, given in conditions for value in given), limit]
-    return db.execute(f"{' AND '.join(texts)} {SQL[end]}", values).fetchall()
+    return db.execute(f"{' AND '.join(texts)} {SQL[end]}", values)

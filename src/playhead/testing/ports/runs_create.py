@@ -169,6 +169,29 @@ async def a_list_is_filtered_and_paged(b: RecordBench) -> None:
 
 
 @rule()
+async def a_list_ends_where_it_is_as_large_as_was_asked(b: RecordBench) -> None:
+    """`most_bytes` ends a list with the run that comes to it, in the order of all filters; `before_seq` continues."""
+    sizes = (10, 400, 10, 300, 10)
+    runs = [await queued(b, input=b'"%b"' % (b"x" * (size - 2)), labels={"n": "1"}) for size in sizes]
+    await b.store.request_cancel(TENANT, runs[4].id, "ann", None)
+    both = [Status.QUEUED, Status.CANCELLED]
+
+    async def places(**filters: Any) -> list[int]:
+        return [runs.index(next(own for own in runs if own.id == run.id)) for run in await b.store.list_runs(**filters)]
+
+    for filters in ({}, {"status": both}, {"status": both, "labels": {"n": "1"}}):
+        asked: dict[str, Any] = {"tenant": TENANT, **filters}
+        assert await places(**asked, most_bytes=10_000) == [4, 3, 2, 1, 0]
+        assert await places(**asked, most_bytes=1) == [4]
+        assert await places(**asked, most_bytes=10) == [4]
+        assert await places(**asked, most_bytes=11) == [4, 3]
+        assert await places(**asked, most_bytes=311) == [4, 3, 2]
+        assert await places(**asked, most_bytes=311, limit=2) == [4, 3]
+        assert await places(**asked, most_bytes=311, before_seq=runs[3].seq) == [2, 1]
+    assert await places(tenant=TENANT, status=[Status.QUEUED], most_bytes=311) == [3, 2, 1]
+
+
+@rule()
 async def tenants_do_not_see_each_other(b: RecordBench) -> None:
     """Another tenant's run looks exactly like none, in every call on behalf of a person; the server sees all."""
     run = await running(b)
