@@ -421,6 +421,77 @@ async def test_a_connection_that_was_given_up_is_closed_though_its_error_is_kept
     await db.close()
 
 
+async def test_a_connection_that_fails_while_an_error_is_handled_ends_nobody_who_handles_it_too():
+    """One error went to two tasks; what one of them then asks of a database that is away is no affair of the other."""
+    shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    over, seen = asyncio.Event(), []
+    db = Database(f"postgresql://127.0.0.1:{free_port()}/x", max_size=1, deadline=LONG)
+
+    async def asks():
+        try:
+            await shared
+        except ConnectionError:
+            await asyncio.sleep(0)
+            with pytest.raises(StoreUnavailable):
+                await db.read(("SELECT 1", {}))
+
+    async def waits():
+        try:
+            await shared
+        except ConnectionError:
+            try:
+                await over.wait()
+                seen.append("went on")
+            finally:
+                seen.append("ended")
+
+    asking, waiting = asyncio.ensure_future(asks()), asyncio.ensure_future(waits())
+    await asyncio.sleep(0)
+    shared.set_exception(ConnectionError("it broke"))
+    await asking
+    assert seen == []
+    over.set()
+    await waiting
+    assert seen == ["went on", "ended"]
+    await db.close()
+
+
+async def test_an_error_that_others_have_too_is_no_reason_to_end_them(monkeypatch):
+    """As if the driver told two attempts of one failure: what is cleared is the attempt, not who it was told to."""
+    shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    over, seen = asyncio.Event(), []
+
+    async def waits():
+        try:
+            await shared
+        except OSError:
+            try:
+                await over.wait()
+                seen.append("went on")
+            finally:
+                seen.append("ended")
+
+    async def connect(*given, **options):
+        try:
+            await shared
+        except OSError as error:
+            await asyncio.sleep(0)
+            raise psycopg.OperationalError("no connection") from error
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "connect", connect)
+    db = Database("postgresql://127.0.0.1/x", max_size=1, deadline=LONG)
+    call, waiting = asyncio.ensure_future(db.read(("SELECT 1", {}))), asyncio.ensure_future(waits())
+    await asyncio.sleep(0)
+    shared.set_exception(OSError("no such host"))
+    with pytest.raises(StoreUnavailable):
+        await call
+    assert seen == []
+    over.set()
+    await waiting
+    assert seen == ["went on", "ended"]
+    await db.close()
+
+
 @pytest.mark.parametrize("dsn", ["hello password=hunter2 x", "postgresql://a:hunter2@[/x"])
 async def test_an_address_that_is_none_is_told_without_its_password(dsn):
     with pytest.raises(ValueError, match="no address") as caught:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import select
 import socket
+import sys
 import threading
 import time
 import traceback
@@ -217,6 +218,7 @@ class Pool:
         return StoreUnavailable(f"{self.where} is closed.", database=self.where)
 
     async def _connect(self, until: float) -> Connection:
+        handled = sys.exception()  # by the caller, or a caller of his
         try:
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
                 return await psycopg.AsyncConnection.connect(
@@ -227,17 +229,26 @@ class Pool:
                     cursor_factory=psycopg.AsyncClientCursor,
                 )
         except BaseException as error:
-            _let_go(error)
+            _let_go(error, handled)
             if isinstance(error, TimeoutError):
                 message = f"{self.where} did not take a connection in time."
                 raise StoreUnavailable(message, database=self.where) from None
             raise
 
 
-def _let_go(error: BaseException) -> None:
+def _let_go(error: BaseException, handled: BaseException | None) -> None:
     """The driver has no handle for a connection that is not made yet: it lives in frames that this error names, so
-    whoever kept the error would keep the connection open."""
+    whoever kept the error would keep the connection open.
+
+    What was `handled` before the attempt, and any frame but the driver's, is of others, who may go on with it: to
+    clear the frame of a coroutine that waits is to end it.
+    """
     named: BaseException | None = error
-    while named is not None:
-        traceback.clear_frames(named.__traceback__)
+    while named is not None and named is not handled:
+        for frame, _ in traceback.walk_tb(named.__traceback__):
+            if frame.f_globals.get("__name__", "").partition(".")[0] == "psycopg":
+                try:
+                    frame.clear()
+                except RuntimeError:
+                    pass  # it is being executed
         named = named.__context__

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,7 +19,11 @@ Heard = Callable[[bytes, bytes], None]
 
 
 class Line:
-    """`heard` is told of each message, `left` of a channel that the server took away, `broken` once, at the end."""
+    """`heard` is told of each message, `left` of a channel that the server took away, `broken` once, at the end.
+
+    `joined` is told of each channel from when on nothing is missed there, and says whether that is wanted still; if
+    not, it is unsubscribed. Whoever wanted it may have gone without knowing that it was asked for.
+    """
 
     def __init__(
         self,
@@ -28,6 +32,7 @@ class Line:
         sharded: bool,
         silence: float,
         heard: Heard,
+        joined: Callable[[bytes], bool],
         left: Callable[[bytes], None],
         broken: Callable[[], None],
     ) -> None:
@@ -35,8 +40,9 @@ class Line:
         self._connection, self._silence = connection, silence
         kind = b"s" if sharded else b""
         self._subscribe, self._unsubscribe = (kind + b"SUBSCRIBE").upper(), (kind + b"UNSUBSCRIBE").upper()
-        self._heard, self._left, self._broken = heard, left, broken
+        self._heard, self._joined, self._left, self._broken = heard, joined, left, broken
         self._sent: deque[tuple[bytes, bytes]] = deque()  # commands without an answer yet
+        self._open = Counter[bytes]()  # how many of them are about a channel; the last one's answer decides
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._news = False
@@ -85,6 +91,7 @@ class Line:
         if not self._connection.is_connected:  # the driver would connect anew, and nobody would know
             raise ConnectionError("the line broke")
         self._sent.extend(commands)
+        self._open.update(channel for _, channel in commands)
         packed = self._connection.pack_commands([command if command[1] else command[:1] for command in commands])
         await self._connection.send_packed_command(packed, check_health=False)
 
@@ -97,7 +104,8 @@ class Line:
                 except ResponseError as refused:
                     self._refused(refused)
                 else:
-                    self._take(message)
+                    if (unwanted := self._take(message)) is not None:
+                        await self.unsubscribe(unwanted)
                 self._news = True
         except (RedisError, OSError):
             pass  # why it broke changes nothing for who missed something
@@ -119,36 +127,49 @@ class Line:
                 self._tasks[0].cancel()
                 return
 
-    def _take(self, message: Any) -> None:
+    def _take(self, message: Any) -> bytes | None:
+        """The channel, if it is one that nobody wants."""
         if not isinstance(message, list) or len(message) < 2:  # PONG, before the first subscription
             self._answered(b"PING", b"")
-            return
+            return None
         kind, channel = message[0], message[1]
         if kind in (b"smessage", b"message"):
             self._heard(channel, message[2])
         elif kind.upper() == self._subscribe:
             self._answered(self._subscribe, channel)
             self.channels.add(channel)
-            self._settle(channel, None)
+            if not self._open[channel]:
+                self._settle(channel, None)
+                return None if self._joined(channel) else bytes(channel)
         elif kind.upper() == self._unsubscribe:
             asked = self._answered(self._unsubscribe, channel)
-            if not asked and channel in self.channels:  # its slot moves to another server
+            if channel in self.channels:
                 self.channels.discard(channel)
-                self._left(channel)
+                if not asked:  # its slot moves to another server
+                    self._left(channel)
         else:
             self._answered(b"PING", b"")
+        return None
 
     def _answered(self, name: bytes, channel: bytes) -> bool:
         if self._sent and self._sent[0] == (name, channel):
-            self._sent.popleft()
+            self._done()
             return True
         return False
+
+    def _done(self) -> tuple[bytes, bytes]:
+        """The oldest command, now that it was answered."""
+        name, channel = self._sent.popleft()
+        self._open[channel] -= 1
+        if not self._open[channel]:
+            del self._open[channel]
+        return name, channel
 
     def _refused(self, error: ResponseError) -> None:
         """An error says nothing of its command: it is the answer to the oldest one."""
         if self._sent:
-            name, channel = self._sent.popleft()
-            if name == self._subscribe:
+            name, channel = self._done()
+            if name == self._subscribe and not self._open[channel]:
                 self._settle(channel, error)
 
     def _settle(self, channel: bytes, error: ResponseError | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
 from redis.exceptions import NoPermissionError, NoScriptError, RedisError, ResponseError
@@ -86,6 +86,7 @@ class RedisLive:
         bounds = [keep.count, keep.hard_count, keep.max_bytes, age, rows.flag(keep.archive), *times]
         self._bounds = {told_by: ":".join(map(str, [*bounds, told_by, hint_bytes])) for told_by in TOLD_BY.values()}
         self._way: Way | None = None
+        self._closed = False
         self._indexes = Indexes(self._names, self._nodes.execute_all)
         self.signal = RedisSignal(self._nodes, self._names, self._hints, self._look, what=self._what, deadline=deadline)
 
@@ -231,7 +232,7 @@ class RedisLive:
             write.data,
         ]
         named = [f"{write.guard.token}:{write.part}"]
-        rules = self._rules(write.feed, await self._told_by())
+        rules = self._rules(write.feed, await self._told_by(write.feed))
         return rows.reply(await self._ask("append", write.feed, [*rules, *arguments], named))
 
     async def read_text(self, feed: Feed) -> list[TextPart]:
@@ -266,6 +267,7 @@ class RedisLive:
         await self._here(self._close())
 
     async def _close(self) -> None:
+        self._closed = True
         await self.signal.close()
         await self._nodes.close()
 
@@ -275,7 +277,7 @@ class RedisLive:
         return [self._bounds[told_by], feed.key, self._clock.wall_ms()]
 
     async def _write(self, name: str, feed: Feed, arguments: list[Argument], *, ended: bool = False) -> Reply:
-        told_by = await self._told_by() if self._way is None else TOLD_BY[self._way]
+        told_by = await self._told_by(feed) if self._way is None else TOLD_BY[self._way]
         answer = await self._ask(name, feed, [*self._rules(feed, told_by), *arguments])
         self._indexes.used(feed, ended=ended or idles(feed))
         return cast(Reply, rows.reply(answer))
@@ -289,7 +291,6 @@ class RedisLive:
                 except UNDONE:
                     pass
                 except (RedisError, OSError) as error:
-                    self._pipes.doubt(error)
                     raise as_ours(self._what, error) from error
                 else:
                     if type(answer) is not list or answer[:1] != [b"keys"]:
@@ -340,7 +341,10 @@ class RedisLive:
                 raise answer
         return answers
 
-    async def _timely(self, work: Awaitable[T]) -> T:
+    async def _timely(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise StoreUnavailable(f"{self._what} is closed.")
         with typed(self._what):
             async with asyncio.timeout(self._deadline):
                 return await work
@@ -353,19 +357,20 @@ class RedisLive:
 
     # How hints travel.
 
-    async def _told_by(self) -> str:
+    async def _told_by(self, feed: Feed) -> str:
         """The command with which a script tells; empty where none is allowed."""
         way: Way
         if self._way is None:
-            way = await self._here(self._timely(self._hints()))
+            way = await self._here(self._timely(self._hints(feed)))
         else:
             way = self._way
         return TOLD_BY[way]
 
-    async def _hints(self) -> Way:
-        """Found out once, by trying: a server may lack the command, and its rules may forbid it."""
+    async def _hints(self, feed: Feed) -> Way:
+        """Found out once, by trying: a server may lack the command, and its rules may forbid it. The server that is
+        tried is the one that has to be there for this feed anyway."""
         if self._way is None:
-            channel = f"{self._names.index(0, 'probe')}"
+            channel = self._names.index(self._names.bucket(feed), "probe")
             ways: list[tuple[Way, str]] = [("sharded", "SPUBLISH"), ("plain", "PUBLISH")]
             for way, command in ways:
                 try:

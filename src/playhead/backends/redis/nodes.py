@@ -6,19 +6,21 @@ No command is sent a second time unasked: whoever lost a reply asks again, and e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, Sentinel
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
+from redis.exceptions import ConnectionError
 
 from playhead.backends.redis.target import Target
 
 Command = Sequence[bytes | str | int]
 Address = tuple[str, int]
+T = TypeVar("T")
 
 _MOVES = 4  # times that a command follows a cluster that is changing
 
@@ -70,14 +72,61 @@ def sentinels(target: Target, deadline: float) -> Sentinel | None:
     return Sentinel(target.hosts, sentinel_kwargs={**options, **once, **waits})
 
 
+async def joined(task: asyncio.Future[T]) -> T:
+    """What a task of several callers answers. To them its being ended is an error: none of them was cancelled."""
+    await asyncio.wait({task})
+    if task.cancelled():
+        raise ConnectionError("the connection is closed")
+    return task.result()
+
+
+class Shared(Generic[T]):
+    """A work that is done once for all who ask for it while it goes on."""
+
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
+        self._task: asyncio.Future[T] | None = None
+
+    async def done(self) -> T:
+        """Raises what the work raises, or ConnectionError when it is ended meanwhile."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._work())
+            self._task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+        return await joined(self._task)
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Turns:
+    """So many calls at once, and none after `end`: a client of the driver's would connect anew for it."""
+
+    def __init__(self, most: int) -> None:
+        self._free, self._over = asyncio.Semaphore(most), False
+
+    async def __aenter__(self) -> None:
+        await self._free.acquire()
+        if self._over:
+            self._free.release()
+            raise ConnectionError("the connection is closed")
+
+    async def __aexit__(self, *error: object) -> None:
+        self._free.release()
+
+    def end(self) -> None:
+        self._over = True
+
+
 class Single:
     """One server, or the master of a service that sentinels name."""
 
     def __init__(self, target: Target, *, deadline: float, connections: int) -> None:
         options: dict[str, Any] = {**common(deadline), **target.options}
         self._class = options.pop("connection_class", Connection)
-        self._once = asyncio.Semaphore(connections)
+        self._once = _Turns(connections)
         self._sentinel, self._service = sentinels(target, deadline), target.service
+        self._finding = Shared(self._find)
         self._options = {"retry": Retry(NoBackoff(), 0), **options}
         if self._sentinel is not None:
             secure = {"ssl": True} if issubclass(self._class, SSLConnection) else {}
@@ -109,10 +158,13 @@ class Single:
         return {f"{host}:{port}" if port else "": reply}
 
     async def locate(self, key: str) -> Address:
-        if self._sentinel is not None and self._service is not None:
-            host, port = await self._sentinel.discover_master(self._service)
-            return host, port
-        return self._address
+        return self._address if self._sentinel is None else await self._finding.done()
+
+    async def _find(self) -> Address:
+        assert self._sentinel is not None
+        assert self._service is not None
+        host, port = await self._sentinel.discover_master(self._service)
+        return host, port
 
     def subscriber(self, address: Address) -> AbstractConnection:
         places = {"host": address[0], "port": address[1]} if address[1] else {}
@@ -122,6 +174,8 @@ class Single:
         """There is nothing to know but what is asked each time."""
 
     async def close(self) -> None:
+        self._once.end()
+        self._finding.end()
         await self._client.aclose(close_connection_pool=True)
         for sentinel in self._sentinel.sentinels if self._sentinel else ():
             await sentinel.aclose(close_connection_pool=True)
@@ -135,7 +189,7 @@ class Cluster:
         self._class = options.pop("connection_class", Connection)
         secure = {"ssl": True} if issubclass(self._class, SSLConnection) else {}
         self._options = {"retry": Retry(NoBackoff(), 0), **options}
-        self._once = asyncio.Semaphore(connections)
+        self._once = _Turns(connections)
         self._client = RedisCluster(
             startup_nodes=[ClusterNode(host, port) for host, port in target.hosts],
             require_full_coverage=False,
@@ -181,4 +235,5 @@ class Cluster:
         await self._client.nodes_manager.initialize()
 
     async def close(self) -> None:
+        self._once.end()
         await self._client.aclose()

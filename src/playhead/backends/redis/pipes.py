@@ -30,7 +30,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from playhead.backends.redis.nodes import Address, Command, common, sentinels
+from playhead.backends.redis.nodes import Address, Command, Shared, common, joined, sentinels
 from playhead.backends.redis.target import Target
 
 # What a server says instead of doing what it was asked for.
@@ -68,8 +68,7 @@ class Pipe(asyncio.Protocol):
         if self._opening is None:
             self._opening = asyncio.ensure_future(self._open())
             self._opening.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-        await asyncio.wait({self._opening})
-        self._opening.result()
+        await joined(self._opening)
 
     async def _open(self) -> None:
         connection = self._connection
@@ -183,25 +182,21 @@ class Pipes:
         self._target, self._deadline = target, deadline
         self._pipes: dict[Address, Pipe] = {}
         self._slots: list[Address] = []
-        self._learning: asyncio.Task[None] | None = None
+        self._learning = Shared(self._learn)
         self._closing: set[asyncio.Task[None]] = set()
         self._sentinel = sentinels(target, deadline)
         self._master: Address | None = None
+        self._closed = False
 
     def begin(self, command: Command) -> asyncio.Future[Any] | None:
         """The reply to come, where its server is known and connected; else None, and `execute` finds it.
 
         It fails with one of UNDONE where `execute` would have followed what the server said, with TimeoutError when
-        the reply is late, and with what the driver raises; `doubt` wants to know of the last.
+        the reply is late, and with what the driver raises.
         """
-        place = self._known(_key(command))
+        place = self._told(_key(command))
         pipe = self._pipes.get(place) if place is not None else None
         return pipe.send([command])[0] if pipe is not None and pipe.opened else None
-
-    def doubt(self, error: Exception) -> None:
-        """Find out anew where servers are, if this error can mean that they are elsewhere."""
-        if isinstance(error, ReadOnlyError | ConnectionError | OSError):  # who is the master may have changed
-            self._master, self._slots = None, []
 
     async def execute(self, command: Command) -> Any:
         (reply,) = await self.execute_all([command])
@@ -215,11 +210,11 @@ class Pipes:
         replies = await self._replies(places, commands)
         for i, reply in enumerate(replies):
             if isinstance(reply, Exception):
-                replies[i] = await self._again(commands[i], reply)
+                replies[i] = await self._again(commands[i], reply, places[i])
         return replies
 
     async def everywhere(self, command: Command) -> dict[str, Any]:
-        await self.locate("")
+        await self.refresh()
         places = sorted(set(self._slots)) if self._target.kind == "cluster" else [await self.locate("")]
         replies = await self._replies(places, [command] * len(places))
         names = [f"{host}:{port}" if port else "" for host, port in places]
@@ -227,15 +222,11 @@ class Pipes:
 
     async def locate(self, key: str) -> Address:
         while (place := self._known(key)) is None:  # again, if it is in doubt once more when it is found
-            if self._sentinel is not None and self._target.service is not None:
-                host, port = await self._sentinel.discover_master(self._target.service)
-                self._master = host, port
-            else:
-                await self.refresh()
+            await self.refresh()
         return place
 
-    def _known(self, key: str) -> Address | None:
-        """Where this key's server is, as far as that is known."""
+    def _told(self, key: str) -> Address | None:
+        """Where this key's server was when that was last found out."""
         if self._target.kind == "cluster":
             slot: int = key_slot(key.encode())
             return self._slots[slot] if self._slots else None
@@ -243,24 +234,27 @@ class Pipes:
             return self._master
         return self._target.hosts[0] if self._target.hosts else ("", 0)
 
+    def _known(self, key: str) -> Address | None:
+        """The same, unless the connection to it broke: another may be the master by now. No other server is in doubt
+        for that, and whoever wants one need not wait until this one's place is found."""
+        place = self._told(key)
+        if place is None or self._target.kind == "single":
+            return place
+        pipe = self._pipes.get(place)
+        return None if pipe is not None and pipe.broken else place
+
     def subscriber(self, address: Address) -> AbstractConnection:
         places = {"host": address[0], "port": address[1]} if address[1] else {}
         connection: AbstractConnection = self._class(**{**self._options, **places})
         return connection
 
     async def refresh(self) -> None:
-        self._master = None
-        if self._target.kind != "cluster":
-            return
-        if self._learning is None or self._learning.done():
-            self._learning = asyncio.ensure_future(self._learn())
-        learning = self._learning
-        await asyncio.wait({learning})
-        learning.result()
+        if self._target.kind != "single":
+            await self._learning.done()
 
     async def close(self) -> None:
-        if self._learning is not None:
-            self._learning.cancel()
+        self._closed = True
+        self._learning.end()
         for pipe in list(self._pipes.values()):
             await pipe.close()
         await asyncio.gather(*self._closing, return_exceptions=True)
@@ -268,6 +262,8 @@ class Pipes:
             await sentinel.aclose(close_connection_pool=True)
 
     async def _pipe(self, place: Address) -> Pipe:
+        if self._closed:
+            raise ConnectionError("the connection is closed")
         pipe = self._pipes.get(place)
         if pipe is None or pipe.broken:
             if pipe is not None:
@@ -294,7 +290,6 @@ class Pipes:
             except (RedisError, OSError) as error:
                 for i in numbers:
                     replies[i] = error
-                self._master = None
                 continue
             if asking:
                 pipe.send([["ASKING"]])
@@ -313,21 +308,21 @@ class Pipes:
             raise
         return replies
 
-    async def _again(self, command: Command, error: Exception) -> Any:
-        """Follow a cluster that says where else to ask. Whatever else went wrong is the caller's to repeat."""
+    async def _again(self, command: Command, error: Exception, place: Address) -> Any:
+        """Follow a cluster that says where else to ask; `place` said so. Whatever else went wrong is the caller's to
+        repeat."""
         for _ in range(_MOVES):
-            if isinstance(error, MovedError):
-                self._slots[error.slot_id] = self._named(error)
-                place, asking = self._slots[error.slot_id], False
-            elif isinstance(error, AskError):
-                place, asking = self._named(error), True
+            asking = isinstance(error, AskError) and not isinstance(error, MovedError)
+            if isinstance(error, AskError):
+                place = _named(error.host, error.port, place)
+                if not asking:
+                    self._slots[error.slot_id] = place
             elif isinstance(error, TryAgainError | ClusterDownError):
                 await asyncio.sleep(_PAUSE)
                 if isinstance(error, ClusterDownError):
                     await self.refresh()
-                place, asking = await self.locate(_key(command)), False
+                place = await self.locate(_key(command))
             else:
-                self.doubt(error)
                 return error
             (reply,) = await self._replies([place], [command], asking)
             if not isinstance(reply, Exception):
@@ -335,27 +330,39 @@ class Pipes:
             error = reply
         return error
 
-    def _named(self, error: AskError) -> Address:
-        return str(error.host), int(error.port)
-
     async def _learn(self) -> None:
-        """Ask any server which one has which slots."""
+        """Find out where servers are. Those whose connections broke are tried anew from then on."""
+        if self._sentinel is not None and self._target.service is not None:
+            host, port = await self._sentinel.discover_master(self._target.service)
+            self._master = host, port
+            there = {self._master}
+        else:
+            self._slots = await self._learn_slots()
+            there = {*self._slots}
+        for place, pipe in list(self._pipes.items()):
+            if pipe.broken or place not in there:
+                self._forget(self._pipes.pop(place))
+
+    async def _learn_slots(self) -> list[Address]:
+        """Ask any server which one has which slots, first those to which a connection is whole."""
         known = dict.fromkeys([*self._pipes, *self._target.hosts])
         failed: Exception = ConnectionError("no server of the cluster can be reached")
-        for place in known:
+        for place in sorted(known, key=lambda place: place not in self._pipes or not self._pipes[place].opened):
             (told,) = await self._replies([place], [["CLUSTER", "SLOTS"]])
             if isinstance(told, Exception):
                 failed = told
                 continue
             slots: list[Address] = [place] * 16_384
             for first, last, master, *_ in told:
-                host = master[0].decode() or place[0]
-                slots[first : last + 1] = [(host, int(master[1]))] * (last + 1 - first)
-            self._slots = slots
-            for gone in [one for one in self._pipes if one not in {*slots}]:
-                self._forget(self._pipes.pop(gone))
-            return
+                slots[first : last + 1] = [_named(master[0], master[1], place)] * (last + 1 - first)
+            return slots
         raise failed
+
+
+def _named(host: bytes | str | None, port: int | str, place: Address) -> Address:
+    """Where a cluster says that a server is. One that does not know its name is where the one that answered is."""
+    name = host.decode() if isinstance(host, bytes) else host
+    return name or place[0], int(port)
 
 
 def _key(command: Command) -> str:

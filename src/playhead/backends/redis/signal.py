@@ -25,7 +25,8 @@ Look = Callable[[Collection[Feed]], Awaitable[dict[Feed, object]]]
 
 TOLD_BY: dict[Way, str] = {"sharded": "SPUBLISH", "plain": "PUBLISH", "polled": ""}
 
-_PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds between two tries, the last one from then on
+_PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)  # seconds between two tries at a server, the last one from then on
+_LEAST = 0.05  # of them, however many come meanwhile
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,15 @@ class _Wish:
     ready: asyncio.Future[None] | None = None
 
 
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A server at which wishes wait to be subscribed. What becomes of it concerns no other server's."""
+
+    address: Address
+    wishes: dict[bytes, _Wish] = field(default_factory=dict)
+    more: asyncio.Event = field(default_factory=asyncio.Event)  # another one came
+
+
 class RedisSignal:
     """What any process writes is heard by every one; so what this one writes comes back to it, and is not passed on
     a second time. `notify` reaches the listeners of this process alone.
@@ -50,16 +60,25 @@ class RedisSignal:
     """
 
     def __init__(
-        self, nodes: Nodes, names: Names, way: Callable[[], Awaitable[Way]], look: Look, *, what: str, deadline: float
+        self,
+        nodes: Nodes,
+        names: Names,
+        way: Callable[[Feed], Awaitable[Way]],
+        look: Look,
+        *,
+        what: str,
+        deadline: float,
     ) -> None:
-        """`way` finds out how hints travel, `look` is what polling asks, `what` names the store in errors."""
+        """`way` finds out how hints travel, at this feed's server if it has to; `look` is what polling asks, `what`
+        names the store in errors."""
         self._nodes, self._names, self._way, self._look = nodes, names, way, look
         self._what, self._deadline = what, deadline
         self._loop = asyncio.get_running_loop()
         self._local = LocalSignal()
         self._wishes: dict[bytes, _Wish] = {}
         self._lines: dict[Address, Line] = {}
-        self._placing: asyncio.Task[None] | None = None
+        self._places: dict[Address, _Place] = {}
+        self._placing: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
         self._heard: list[Hint] = []
         self._closed = False
@@ -93,14 +112,14 @@ class RedisSignal:
     async def _ring(self, feed: Feed) -> None:
         with typed(self._what):
             async with asyncio.timeout(self._deadline):
-                if command := TOLD_BY[await self._way()]:
+                if command := TOLD_BY[await self._way(feed)]:
                     await self._nodes.execute([command, self._names.channel(feed), b""])
                 else:
                     self._local.gap([feed])
 
     async def close(self) -> None:
         self._closed = True
-        tasks = [task for task in (self._placing, self._polling) if task is not None]
+        tasks = [*self._placing, *([self._polling] if self._polling is not None else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -124,8 +143,10 @@ class RedisSignal:
             wish.listeners.append(listener)
         try:
             with typed(self._what):
+                if self._closed:
+                    raise StoreUnavailable(f"{self._what} is closed.")
                 async with asyncio.timeout(self._deadline):
-                    if self._deaf or await self._way() == "polled":
+                    if self._deaf or await self._way(feed) == "polled":
                         self._poll()
                     elif wish.line is None:
                         await self._placed(wish)
@@ -134,12 +155,10 @@ class RedisSignal:
             raise
 
     async def _placed(self, wish: _Wish) -> None:
-        if self._closed:
-            raise StoreUnavailable(f"{self._what} is closed.")
         if wish.ready is None:
             wish.ready = self._loop.create_future()
         ready = wish.ready
-        self._place()
+        self._place(await self._nodes.locate(wish.channel.decode()), [wish])
         await asyncio.wait({ready})
         ready.result()
 
@@ -160,62 +179,84 @@ class RedisSignal:
 
     # Where feeds are subscribed.
 
-    def _place(self) -> None:
-        """See that every wish gets its place."""
-        if not self._closed and (self._placing is None or self._placing.done()):
-            self._placing = asyncio.ensure_future(self._keep_placing())
+    def _place(self, address: Address, wishes: Iterable[_Wish]) -> None:
+        """See that they are subscribed, there or where they belong by then."""
+        if self._closed:
+            raise StoreUnavailable(f"{self._what} is closed.")
+        place = self._places.get(address)
+        if place is None:
+            place = self._places[address] = _Place(address)
+            task = asyncio.ensure_future(self._keep_placing(place))
+            self._placing.add(task)
+            task.add_done_callback(self._placing.discard)
+        place.wishes.update((wish.channel, wish) for wish in wishes)
+        place.more.set()
 
-    async def _keep_placing(self) -> None:
+    async def _keep_placing(self, place: _Place) -> None:
         tries = 0
-        while nowhere := [wish for wish in self._wishes.values() if wish.line is None and not self._deaf]:
-            await asyncio.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
-            tries += 1
+        while wishes := self._unplaced(place):
+            place.more.clear()
             try:
-                if tries > 1:
-                    async with asyncio.timeout(self._deadline):
-                        await self._nodes.refresh()
-                by_place: dict[Address, list[_Wish]] = {}
-                for wish in nowhere:
-                    place = await self._nodes.locate(wish.channel.decode())
-                    by_place.setdefault(place, []).append(wish)
                 async with asyncio.timeout(self._deadline):
-                    async with asyncio.TaskGroup() as group:
-                        for place, wishes in by_place.items():
-                            group.create_task(self._tried(place, wishes))
-            except (RedisError, OSError, StoreUnavailable) as error:
-                log.debug("%s: no subscription yet: %s", self._what, error)
-            if not any(wish.line is None for wish in nowhere):
+                    if tries:
+                        await self._nodes.refresh()
+                    here: list[_Wish] = []
+                    for wish in wishes:
+                        address = await self._nodes.locate(wish.channel.decode())
+                        if address == place.address:
+                            here.append(wish)
+                        else:
+                            del place.wishes[wish.channel]
+                            self._place(address, [wish])
+                    if here:
+                        await self._subscribe(place.address, here)
+            except Exception as error:  # whatever it is: if this ended, these feeds would be heard of no more
+                log.debug("%s: no subscription at %s yet: %r", self._what, place.address, error)
+            if {*wishes}.isdisjoint(self._unplaced(place)):
                 tries = 0
+            else:
+                await self._pause(place, _PAUSES[min(tries, len(_PAUSES) - 1)])
+                tries += 1
+        del self._places[place.address]
 
-    async def _tried(self, place: Address, wishes: Sequence[_Wish]) -> None:
-        """One server that cannot be reached keeps nobody else waiting."""
+    def _unplaced(self, place: _Place) -> list[_Wish]:
+        place.wishes = {
+            channel: wish
+            for channel, wish in place.wishes.items()
+            if wish.line is None and self._wishes.get(channel) is wish and not self._deaf
+        }
+        return list(place.wishes.values())
+
+    async def _pause(self, place: _Place, seconds: float) -> None:
+        """Until the next try, which somebody who comes meanwhile need not wait for."""
+        await asyncio.sleep(min(seconds, _LEAST))
         try:
-            await self._subscribe(place, wishes)
-        except (RedisError, OSError) as error:
-            log.debug("%s: no subscription at %s yet: %s", self._what, place, error)
+            async with asyncio.timeout(max(0.0, seconds - _LEAST)):
+                await place.more.wait()
+        except TimeoutError:
+            pass
 
-    async def _subscribe(self, place: Address, wishes: Sequence[_Wish]) -> None:
-        line = self._lines.get(place)
+    async def _subscribe(self, address: Address, wishes: Sequence[_Wish]) -> None:
+        line = self._lines.get(address)
         if line is None:
-            line = await self._connect(place)
+            line = await self._connect(address, await self._way(wishes[0].feed) == "sharded")
         answers = await line.subscribe([wish.channel for wish in wishes])
         for wish, refused in zip(wishes, answers, strict=True):
-            if refused is None:
-                self._arrived(wish, line)
-            elif isinstance(refused, NoPermissionError):
+            if isinstance(refused, NoPermissionError):
                 self._deaf = True
                 self._answer(wish, None)
                 self._poll()
-        for wish in wishes:  # who left meanwhile
-            if wish.line is not None and self._wishes.get(wish.channel) is not wish:
-                await line.unsubscribe(wish.channel)
 
-    def _arrived(self, wish: _Wish, line: Line) -> None:
+    def _joined(self, line: Line, channel: bytes) -> bool:
+        wish = self._wishes.get(channel)
+        if wish is None or (wish.line is not None and wish.line is not line):
+            return False
         wish.line = line
         if wish.missed:
             wish.missed = False
             self._local.gap([wish.feed])
         self._answer(wish, None)
+        return True
 
     def _answer(self, wish: _Wish, error: Exception | None) -> None:
         ready, wish.ready = wish.ready, None
@@ -225,36 +266,37 @@ class RedisSignal:
             else:
                 ready.set_exception(error)
 
-    async def _connect(self, place: Address) -> Line:
+    async def _connect(self, address: Address, sharded: bool) -> Line:
         line = Line(
-            self._nodes.subscriber(place),
-            sharded=await self._way() == "sharded",
+            self._nodes.subscriber(address),
+            sharded=sharded,
             silence=self._deadline,
             heard=self._hear,
-            left=lambda channel: self._lost([channel]),
-            broken=lambda: self._break(place, line),
+            joined=lambda channel: self._joined(line, channel),
+            left=lambda channel: self._lost(address, line, [channel]),
+            broken=lambda: self._break(address, line),
         )
         try:
             await line.open()
         except BaseException:
             await line.close()
             raise
-        self._lines[place] = line
+        self._lines[address] = line
         return line
 
-    def _break(self, place: Address, line: Line) -> None:
-        if self._lines.get(place) is line:
-            del self._lines[place]
-        self._lost([wish.channel for wish in self._wishes.values() if wish.line is line])
+    def _break(self, address: Address, line: Line) -> None:
+        if self._lines.get(address) is line:
+            del self._lines[address]
+        self._lost(address, line, [wish.channel for wish in self._wishes.values() if wish.line is line])
         closing = asyncio.ensure_future(line.close())
         closing.add_done_callback(lambda task: task.exception() if not task.cancelled() else None)
 
-    def _lost(self, channels: Iterable[bytes]) -> None:
-        for channel in channels:
-            wish = self._wishes.get(channel)
-            if wish is not None:
-                wish.line, wish.missed = None, True
-        self._place()
+    def _lost(self, address: Address, line: Line, channels: Iterable[bytes]) -> None:
+        lost = [wish for channel in channels if (wish := self._wishes.get(channel)) and wish.line is line]
+        for wish in lost:
+            wish.line, wish.missed = None, True
+        if lost and not self._closed:
+            self._place(address, lost)
 
     # What is heard.
 
