@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.browser import screen
 from tests.browser.scripted import AT, RUN, bootstrap, event, question, run, snapshot, text
 from tests.browser.test_page import live, see
-from tests.browser.test_start import REVIEW
+from tests.browser.test_start import EVERY, REVIEW
 
 pytestmark = pytest.mark.browser
 
@@ -102,7 +102,7 @@ def test_a_run_in_every_state(open_page, scripted, kind, state, pictures):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_other_screens(open_page, scripted, kind, pictures):
-    scripted.agents = [REVIEW, {**REVIEW, "name": "other"}]
+    scripted.agents = [REVIEW, EVERY]
     scripted.asked = [ASK]
     scripted.screen = STATES["running"]
     scripted.runs = [
@@ -120,6 +120,10 @@ def test_the_other_screens(open_page, scripted, kind, pictures):
     page.get_by_role("button", name="Start", exact=True).click()
     expect(page.get_by_label("Labels")).to_be_focused()
     page.screenshot(path=pictures / f"start-{kind}.png", full_page=True)
+    check(page)
+    page.get_by_label("Agent").select_option("every")
+    expect(page.get_by_label("Rules")).to_be_visible()
+    page.screenshot(path=pictures / f"start-every-{kind}.png", full_page=True)
     check(page)
     page.goto(f"{scripted.url}#/runs/019b0000-0000-7000-8000-00000000ffff")
     expect(page.get_by_role("heading", name="There is no such run")).to_be_visible()

@@ -50,6 +50,50 @@ def test_the_form_sends_every_type_and_shows_each_problem_at_its_field(open_page
     assert keys[0] != keys[1]
 
 
+KINDS = {
+    "prompt": {"type": "string", "default": "", "title": "Prompt", "description": "What it is to do."},
+    "rules": {"type": "string", "default": "Be brief.\n\nBe kind.", "title": "Rules"},
+    "loud": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None, "title": "Loud"},
+    "sure": {"type": "boolean", "default": False, "title": "Sure"},
+    "pace": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None, "title": "Pace"},
+}
+EVERY = PLAIN | {"name": "every", "title": "Every kind", "input_schema": {"type": "object", "properties": KINDS}}
+
+
+def test_a_text_keeps_its_lines_and_a_switch_may_be_left_open(open_page, scripted):
+    scripted.agents = [EVERY]
+    page = open_page(f"{scripted.url}#/start")
+    prompt, loud = page.get_by_label("Prompt"), page.get_by_label("Loud")
+    one_line = prompt.bounding_box()
+    prompt.fill("First this.")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("Then that.")
+    page.keyboard.press("Enter")
+    page.keyboard.type("Then stop.")
+    text = "First this.\nThen that.\nThen stop."
+    expect(prompt).to_have_value(text)
+    grown = prompt.bounding_box()
+    assert one_line
+    assert grown
+    assert grown["height"] > one_line["height"] + 20
+    assert loud.locator("option").all_text_contents() == ["not set", "yes", "no"]
+    expect(loud).to_have_value("null")
+    loud.select_option("no")
+    prompt.press("Control+Enter")
+    page.wait_for_url(f"**/#/runs/{RUN}")
+    (sent,) = [body["input"] for _, body, _ in scripted.posts]
+    assert sent == {"prompt": text, "rules": "Be brief.\n\nBe kind.", "loud": False, "sure": False, "pace": None}
+
+
+def test_a_text_of_one_line_is_sent_with_enter(open_page, scripted):
+    scripted.agents = [EVERY]
+    page = open_page(f"{scripted.url}#/start")
+    page.get_by_label("Prompt").fill("Go.")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/#/runs/{RUN}")
+    assert [body["input"]["prompt"] for _, body, _ in scripted.posts] == ["Go."]
+
+
 def test_what_is_no_value_is_not_sent(open_page, scripted):
     scripted.agents = [PLAIN | {"input_schema": {"properties": {"many": {"type": "array"}, "n": {"type": "number"}}}}]
     page = open_page(f"{scripted.url}#/start")

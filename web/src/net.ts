@@ -4,7 +4,8 @@ import { noteServerDate } from "./times"
 import { noteWire } from "./wire"
 import { t } from "./words"
 
-export const client = createClient({ base: new URL(".", location.href), fetch: observed })
+// Its requests carry what the browser sends by itself, which is the same in all tabs.
+export const client = createClient({ base: new URL(".", location.href), fetch: observed, share: true })
 
 async function observed(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
   const answer = await fetch(input, init)

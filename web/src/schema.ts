@@ -68,17 +68,27 @@ function resolved(one: Json, root: Json): Json {
 /** What a field begins with, as the text of its control. */
 export function shown(field: Field): string {
   const { given, kind, nullable } = field
-  if (kind === "choice") return JSON.stringify(given ?? (nullable ? null : field.choices[0])) ?? ""
+  if (kind === "choice" || (kind === "boolean" && nullable))
+    return JSON.stringify(given ?? (nullable ? null : field.choices[0])) ?? ""
   if (given === undefined || (given === null && nullable)) return ""
   return kind === "json" ? JSON.stringify(given, null, 2) : String(given)
 }
 
 export class Unreadable extends Error {}
 
-/** The value that the text of a control stands for. Throws Unreadable for none; bounds are the server's affair. */
+/** Whether a control says what it began with. Its lines all end in the same way. */
+export function unchanged(field: Field, said: string): boolean {
+  return said === shown(field).replace(/\r\n?/g, "\n")
+}
+
+/**
+ * The value that the text of a control stands for; what it began with, if it was not changed. Throws Unreadable for none;
+ * bounds are the server's affair.
+ */
 export function read(field: Field, said: string, bad = false): unknown {
-  const { kind, nullable } = field
-  if (kind === "boolean") return said === "true"
+  const { kind, nullable, given } = field
+  if (given !== undefined && !bad && unchanged(field, said)) return given
+  if (kind === "boolean" && !nullable) return said === "true"
   if (kind === "text") return said === "" && nullable ? null : said
   if (said.trim() === "" && nullable) return null
   if (kind === "number") {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest"
 import { labelsOf } from "../src/labels"
-import { fieldsOf, read, shown, Unreadable } from "../src/schema"
+import { fieldsOf, read, shown, Unreadable, unchanged } from "../src/schema"
 
 const SCHEMA = {
   $defs: { Kind: { enum: ["fast", "slow"], title: "Kind" } },
@@ -62,6 +62,43 @@ test("what a control says is a value of its type", () => {
     [either, "{", false],
   ] as const)
     expect(() => said(field, text, bad)).toThrow(Unreadable)
+})
+
+test("a switch that may be left open has three choices", () => {
+  const schema = { properties: { loud: { anyOf: [{ type: "boolean" }, { type: "null" }], default: null } } }
+  const said = (given?: unknown) => {
+    const [loud] = fieldsOf(schema, given === undefined ? null : { loud: given })
+    return [loud?.kind, loud?.nullable, shown(loud as NonNullable<typeof loud>)]
+  }
+  expect([said(), said(true), said(false)]).toEqual([
+    ["boolean", true, "null"],
+    ["boolean", true, "true"],
+    ["boolean", true, "false"],
+  ])
+  const [loud] = fieldsOf(schema) as [Parameters<typeof read>[0]]
+  expect(["null", "true", "false"].map((one) => read(loud, one))).toEqual([null, true, false])
+})
+
+test("what was not changed is what was there, to the character", () => {
+  const given = {
+    who: "one\r\ntwo\rthree",
+    path: "",
+    at_most: "9007199254740993",
+    pace: 1e21,
+    ask: true,
+    kind: "slow",
+    either: "x",
+    list: [1, [2]],
+    odd: null,
+  }
+  for (const field of fieldsOf(SCHEMA, given)) {
+    const said = shown(field).replace(/\r\n?/g, "\n") // as a control gives it back
+    expect(unchanged(field, said)).toBe(true)
+    expect(read(field, said)).toEqual(given[field.name as keyof typeof given])
+  }
+  const [who] = fieldsOf(SCHEMA, given) as [Parameters<typeof read>[0]]
+  expect(unchanged(who, "one\ntwo\nthree!")).toBe(false)
+  expect(read(who, "one\ntwo\nthree!")).toBe("one\ntwo\nthree!")
 })
 
 test("labels are lines of name and value", () => {

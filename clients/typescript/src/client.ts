@@ -22,12 +22,15 @@ export function createClientIn(env: Environment, options: ClientOptions): Client
   const send = sender(base, transport)
   const calls = commands(send, env)
   const shelf = shelfIn(options.storage === undefined ? env.storage : options.storage, base)
-  const share = (options.share ?? options.headers === undefined) && env.locks !== null && env.channel !== null
+  // What a page sends by itself may be of another person in each tab.
+  const own = options.headers ?? options.fetch
+  const shared = (options.share ?? own === undefined) && env.locks !== null && env.channel !== null
   const around: Surroundings = {
     ...calls,
     env,
     shelf,
-    feeds: feedsLater(env, base, transport, share),
+    shared,
+    feeds: feedsLater(env, base, transport, shared),
   }
   const followed = new Map<string, { store: FollowedRun; users: number }>()
 
@@ -62,7 +65,11 @@ function handle(store: FollowedRun, leave: () => void): RunStore {
     ...store,
     subscribe(changed) {
       if (closed) return () => undefined
-      const end = store.subscribe(changed)
+      const leaves = store.subscribe(changed)
+      const end = () => {
+        mine.delete(end)
+        leaves()
+      }
       mine.add(end)
       return end
     },
@@ -76,7 +83,7 @@ function handle(store: FollowedRun, leave: () => void): RunStore {
 }
 
 function baseOf(given: string | URL | undefined): URL {
-  const page = globalThis.location?.href
+  const page = globalThis.location?.href ?? "http://page.invalid/" // on a server, nothing is reached without an address
   const base = given === undefined ? new URL(".", page) : new URL(given, page)
   base.search = base.hash = ""
   if (!base.pathname.endsWith("/")) base.pathname += "/"

@@ -1,12 +1,10 @@
 /** When to connect, to hang up, to wait: a machine without timers and without I/O. Signals in, orders out. */
-import { delay } from "./pause"
+import { delay, LONGEST } from "./pause"
 
 /** A server says something at least this often. */
 export const KEEP_ALIVE = 15_000
 /** Silence after which a connection is taken for dead. */
 export const SILENCE = 2.5 * KEEP_ALIVE
-/** Nobody is sent away for longer. */
-const LONGEST = 3_600_000
 /** A connection that lived this long was a good one: the next failure is the first in a row. */
 const GOOD = 10_000
 

@@ -26,7 +26,7 @@ export function feedsLater(env: Environment, base: URL, transport: Transport, sh
     if (!following) throw new TypeError()
     const lines = () => new following.Lines(base, transport, env)
     const shared = await sharing
-    return shared ? new shared.Together(env, `playhead 1 ${base.href}`, lines) : lines()
+    return shared ? new shared.Together(env, `playhead 2 ${base.href}`, lines) : lines()
   }
 
   return once(connect)

@@ -58,6 +58,11 @@ export class Election {
     this.#enter(true)
   }
 
+  /** Leave it to the one who waited longest, and wait behind the others. */
+  cede(): void {
+    this.#leave?.()
+  }
+
   /** Leave it to the others, at once. */
   resign(): void {
     this.#alarm()

@@ -220,8 +220,9 @@ export class Lines implements Feeds {
       },
       status: (status, retryAfter, told) => {
         const final = isRefusal(status)
-        // Of several runs, the answer is about the first that cannot be served. Each finds out for itself.
-        const shared = final && single === null
+        // Of several runs, the answer is about the first that cannot be served, unless nobody is let in.
+        // Each finds out for itself.
+        const shared = final && single === null && status !== 401
         this.#step(slot, shared ? { is: "closed", line } : { is: "status", line, status, retryAfter })
         if (final) tell({ is: "check", problem: shared ? null : told })
         else if (status === 204) tell({ is: "gone" })

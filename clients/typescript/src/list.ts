@@ -3,7 +3,7 @@
 import type { Environment } from "./environment"
 import { FEEDS, isFinal } from "./frames"
 import { delay } from "./pause"
-import type { ProblemError } from "./problem"
+import { isForGood, type ProblemError } from "./problem"
 import type { Send } from "./requests"
 import { call, listen } from "./store"
 import type { Interrupt, Problem, Run, RunRow, RunStore, RunsFilter, RunsStore, RunsView } from "./types"
@@ -35,6 +35,7 @@ export class FollowedRuns implements RunsStore {
   #view: RunsView | null = null
   #closed = false
   #tries = 0
+  #notBefore = 0
   #reading = false
   #alarm: (() => void) | null = null
   #asking: (() => void) | null = null
@@ -45,7 +46,8 @@ export class FollowedRuns implements RunsStore {
     this.#filter = filter
     this.#follow = follow
     this.#unwatch = env.watch((signal) => {
-      if (signal === "visible" || signal === "online" || signal === "resume") void this.#read()
+      if (signal === "visible" || signal === "online" || signal === "resume")
+        this.#again(Math.max(0, this.#notBefore - env.now()))
     })
     void this.#read()
   }
@@ -119,14 +121,26 @@ export class FollowedRuns implements RunsStore {
       this.#problem = null
       this.#tries = 0
     } catch (caught) {
-      const { problem, retryable, retryAfter } = caught as ProblemError
-      this.#problem = problem
-      again = retryable ? delay(this.#tries++, this.#env.random(), retryAfter) : null
+      const error = caught as ProblemError
+      this.#problem = error.problem
+      if (isForGood(error)) {
+        this.#begin({ runs: [], next: null })
+        this.#interrupts = []
+        again = null
+      } else {
+        again = delay(this.#tries++, this.#env.random(), error.retryAfter)
+        this.#notBefore = this.#env.now() + (error.retryAfter ?? 0)
+      }
     }
     this.#reading = this.#loading = false
     if (this.#closed) return
     this.#arrange()
-    if (again !== null) this.#alarm = this.#env.after(again, () => !this.#env.hidden() && void this.#read())
+    if (again !== null) this.#again(again)
+  }
+
+  #again(wait: number): void {
+    this.#alarm?.()
+    this.#alarm = this.#env.after(wait, () => !this.#env.hidden() && void this.#read())
   }
 
   #begin(page: RunsPage): void {
@@ -189,7 +203,7 @@ export class FollowedRuns implements RunsStore {
     const live = view?.run && (isFinal(view.run.status) || (!isFinal(listed.status) && view.run.rev >= listed.rev))
     const run = live && view.run ? view.run : listed
     const before = this.#rows.get(listed.id)
-    const snapshot = view?.snapshot ?? before?.snapshot ?? null
+    const snapshot = view?.problem ? null : (view?.snapshot ?? before?.snapshot ?? null)
     const connection = isFinal(run.status) ? "ended" : (view?.connection ?? "connecting")
     if (before && before.run === run && before.snapshot === snapshot && before.connection === connection) return before
     const row: RunRow = { id: run.id, run, snapshot, connection }

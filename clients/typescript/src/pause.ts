@@ -3,6 +3,8 @@
 /** About the wait between two tries, until the server says otherwise. */
 export const RETRY = 3_000
 export const RETRY_MAX = 30_000
+/** Nobody is sent away for longer. */
+export const LONGEST = 3_600_000
 
 /**
  * How long to wait after so many failures in a row: at least what was told, and a random part of a time that grows.

@@ -25,6 +25,9 @@ export function problem(status: number, code: string, detail: string, retryable 
   return { type: `urn:playhead:problem:${code}`, title: detail, status, code, detail, retryable }
 }
 
+/** Whether it is no use to ask again. */
+export const isForGood = ({ status, retryable }: ProblemError): boolean => status >= 400 && status < 500 && !retryable
+
 /** The problem of what no server told: status 0. */
 export const unreachable = (detail: string): Problem => problem(0, "unreachable", detail, true)
 

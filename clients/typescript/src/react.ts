@@ -6,13 +6,26 @@
  *     const { view } = useRun(client, id)
  *     return <progress value={view.snapshot?.progress ?? 0} max={100} />
  */
-import { useMemo, useSyncExternalStore } from "react"
-import { clientOf, lazily } from "./shared"
+import { useEffect, useMemo, useRef, useSyncExternalStore } from "react"
+import { type Kept, keep, lazily, wordsOf } from "./shared"
 import type { Client, ClientOptions, RunStore, RunsFilter, RunsStore, RunsView, RunView } from "./types"
+
+/** One client for what the options say, also where they are written anew in each render. Their functions are the newest. */
+function useClient(given: Client | ClientOptions): Client {
+  const words = "follow" in given ? given : wordsOf(given)
+  const last = useRef<{ words: unknown; kept: Kept } | null>(null)
+  if (last.current?.words !== words)
+    last.current = { words, kept: "follow" in given ? { client: given, now: {} } : keep(given) }
+  const { kept } = last.current
+  useEffect(() => {
+    if (!("follow" in given)) kept.now = given
+  })
+  return kept.client
+}
 
 /** Follow a run as long as the component is there. `store` is for `older`, `refresh` and `useText`. */
 export function useRun(client: Client | ClientOptions, id: string): { view: RunView; store: RunStore } {
-  const own = clientOf(client)
+  const own = useClient(client)
   const store = useMemo(() => lazily(own, id), [own, id])
   return { view: useSyncExternalStore(store.subscribe, store.get, store.get), store }
 }
@@ -24,7 +37,7 @@ export function useRuns(
   client: Client | ClientOptions,
   filter: RunsFilter = {},
 ): { view: RunsView; more: () => Promise<void> } {
-  const own = clientOf(client)
+  const own = useClient(client)
   const words = JSON.stringify(filter)
   const list = useMemo(() => {
     let store: RunsStore | null = null

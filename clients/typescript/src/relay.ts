@@ -10,6 +10,9 @@ const UNPLACED = 500
 /** As a reader is told it: frames go with the place behind which they begin. */
 export type Told = Exclude<Said, { is: "frames" }> | ({ readonly is: "frames" } & Batch)
 
+/** `refused`: this tab may not read the run, and nothing follows. That says nothing about the others. */
+export type Tell = (run: string, told: Told, refused: boolean) => void
+
 interface Relayed {
   readonly tape: Tape
   link: Link
@@ -18,10 +21,10 @@ interface Relayed {
 export class Relay {
   readonly #lines: Lines
   readonly #env: Environment
-  readonly #tell: (run: string, told: Told) => void
+  readonly #tell: Tell
   readonly #runs = new Map<string, Relayed>()
 
-  constructor(lines: Lines, env: Environment, tell: (run: string, told: Told) => void) {
+  constructor(lines: Lines, env: Environment, tell: Tell) {
     this.#lines = lines
     this.#env = env
     this.#tell = tell
@@ -70,9 +73,9 @@ export class Relay {
     const { tape } = relayed
     if (said.is === "link") relayed.link = said.link
     const told = said.is === "frames" ? { is: said.is, ...tape.push(said.frames) } : said
-    this.#tell(run, told)
     const refused =
-      said.is === "frames" ? said.frames.some((one) => one.is === "refused") : said.is === "check" && said.problem
+      said.is === "frames" ? said.frames.some((one) => one.is === "refused") : said.is === "check" && !!said.problem
+    this.#tell(run, told, refused)
     if (refused) this.drop(run)
     else if (tape.gap) this.#lines.again(run)
   }

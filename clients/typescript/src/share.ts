@@ -13,13 +13,13 @@ type Message =
   | { readonly is: "lead" | "hello" | "bye"; readonly from: string }
   | { readonly is: "want"; readonly from: string; readonly run: string; readonly place: Place }
   | { readonly is: "drop"; readonly from: string; readonly run: string }
-  /** `to` null: for all. */
+  /** `to` null: for all. `refused`: the one who leads may not read it; look for yourself. */
   | {
       readonly is: "told"
       readonly from: string
       readonly to: string | null
       readonly run: string
-      readonly told: Told
+      readonly told: Told | { readonly is: "refused" }
     }
 
 /** What this tab follows, told by the one that holds the connection. */
@@ -86,6 +86,9 @@ export class Together implements Feeds, Office {
   readonly #tabs = new Map<string, Set<string>>()
   /** Who leads, while another one does. */
   #leader: string | null = null
+  /** What that one may not read: this tab asks with its own rights, on connections of its own. */
+  readonly #aside = new Set<string>()
+  #own: Lines | null = null
 
   constructor(env: Environment, name: string, connect: () => Lines) {
     if (!env.locks || !env.channel) throw new TypeError("This browser has no Web Locks or no BroadcastChannel.")
@@ -112,6 +115,7 @@ export class Together implements Feeds, Office {
   again(run: string): void {
     const reader = this.#readers.get(run)
     if (!reader) return
+    if (this.#aside.has(run)) return this.#own?.again(run)
     const { cursor, texts } = reader.feed
     if (this.#relay) for (const told of this.#relay.want(run, { cursor, text: texts.pieces() })) reader.hear(told)
     else this.#post({ is: "want", from: this.#self, run, place: { cursor } })
@@ -120,29 +124,56 @@ export class Together implements Feeds, Office {
   leave(run: string): void {
     this.#readers.get(run)?.close()
     if (!this.#readers.delete(run)) return
-    if (this.#relay) this.#prune(run)
+    if (this.#aside.delete(run)) this.#own?.leave(run)
+    else if (this.#relay) this.#prune(run)
     else this.#post({ is: "drop", from: this.#self, run })
   }
 
   lead(): void {
     this.#leader = null
-    this.#relay = new Relay(this.#connect(), this.#env, (run, told) => {
-      this.#post({ is: "told", from: this.#self, to: null, run, told })
+    this.#relay = new Relay(this.#connect(), this.#env, (run, told, refused) => {
+      this.#post({ is: "told", from: this.#self, to: null, run, told: refused ? { is: "refused" } : told })
       this.#readers.get(run)?.hear(told)
+      if (told.is === "check" && told.problem?.status === 401) this.#election.cede()
     })
     this.beat()
-    for (const run of this.#readers.keys()) this.again(run)
+    this.#ask()
   }
 
   follow(): void {
     this.#relay?.stop()
     this.#relay = null
     this.#tabs.clear()
+    this.#gather()
     for (const reader of this.#readers.values()) reader.hear({ is: "link", link: "reconnecting" })
   }
 
   beat(): void {
     this.#post({ is: "lead", from: this.#self })
+  }
+
+  /** All of it, of another one who leads. */
+  #ask(): void {
+    this.#gather()
+    for (const run of this.#readers.keys()) this.again(run)
+  }
+
+  #gather(): void {
+    this.#own?.stop()
+    this.#own = null
+    this.#aside.clear()
+  }
+
+  #tell(run: string, told: Told | { readonly is: "refused" }): void {
+    const reader = this.#readers.get(run)
+    if (!reader || this.#aside.has(run)) return
+    if (told.is !== "refused") return reader.hear(told)
+    reader.close()
+    this.#post({ is: "drop", from: this.#self, run })
+    this.#aside.add(run)
+    reader.hear({ is: "link", link: "connecting" })
+    this.#own ??= this.#connect()
+    this.#own.join(run, reader.feed)
   }
 
   /** Take part. A lock that this tab holds as long as it lives tells the leader when it is gone. */
@@ -187,7 +218,7 @@ export class Together implements Feeds, Office {
         this.#election.heard()
         if (this.#relay || this.#leader === from) break
         this.#leader = from
-        for (const run of this.#readers.keys()) this.again(run)
+        this.#ask()
         break
       case "hello":
         if (this.#relay) this.beat()
@@ -195,7 +226,7 @@ export class Together implements Feeds, Office {
       case "told":
         if (from !== this.#leader) break
         this.#election.heard()
-        if ((message.to ?? this.#self) === this.#self) this.#readers.get(message.run)?.hear(message.told)
+        if ((message.to ?? this.#self) === this.#self) this.#tell(message.run, message.told)
         break
       case "want":
         this.#serve(from, message.run, message.place)

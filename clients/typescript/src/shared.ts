@@ -2,22 +2,37 @@ import { createClient } from "./client"
 import { Reducer } from "./reducer"
 import type { Client, ClientOptions, RunStore, RunView } from "./types"
 
-const byOptions = new WeakMap<ClientOptions, Client>()
-const byWords = new Map<string, Client>()
+/** A client, and the options whose functions it calls now. */
+export interface Kept {
+  readonly client: Client
+  now: ClientOptions
+}
+
+const byOptions = new WeakMap<ClientOptions, Kept>()
+const byWords = new Map<string, Kept>()
+
+/** What options say, as far as that can be compared: of a function, that there is one. */
+export function wordsOf({ headers, fetch, storage, ...plain }: ClientOptions): string {
+  const said = typeof headers === "object" ? [...new Headers(headers)] : typeof headers
+  return JSON.stringify([plain, said, typeof fetch, storage === null || typeof storage])
+}
 
 /** One client for the same options, so that all parts of a page share what it knows. */
-export function clientOf(given: Client | ClientOptions): Client {
-  if ("follow" in given) return given
-  const { headers, fetch, storage, ...words } = given
-  const plain = headers === undefined && fetch === undefined && storage === undefined
-  const key = plain ? JSON.stringify(words) : null
-  const known = key === null ? byOptions.get(given) : byWords.get(key)
+export function keep(given: ClientOptions): Kept {
+  const { headers, fetch, storage } = given
+  const words = typeof headers === "function" || fetch || storage ? null : wordsOf(given)
+  const known = words === null ? byOptions.get(given) : byWords.get(words)
   if (known) return known
-  const client = createClient(given)
-  if (key === null) byOptions.set(given, client)
-  else byWords.set(key, client)
-  return client
+  const options = { ...given }
+  if (typeof headers === "function") options.headers = () => (kept.now.headers as typeof headers)()
+  if (fetch) options.fetch = (...asked) => (kept.now.fetch ?? fetch)(...asked)
+  const kept: Kept = { now: given, client: createClient(options) }
+  if (words === null) byOptions.set(given, kept)
+  else byWords.set(words, kept)
+  return kept
 }
+
+export const clientOf = (given: Client | ClientOptions): Client => ("follow" in given ? given : keep(given).client)
 
 /** What is shown of a run of which nothing is known yet. */
 export const nothingOf = (run: string): RunView => new Reducer(run).view()

@@ -4,7 +4,7 @@ import type { Environment } from "./environment"
 import { type Frame, isBootstrap } from "./frames"
 import type { Feed, Feeds, Said } from "./lines"
 import { delay } from "./pause"
-import { type ProblemError, refusal } from "./problem"
+import { isForGood, type ProblemError, refusal } from "./problem"
 import { Reducer } from "./reducer"
 import type { Shelf } from "./storage"
 import type { Bootstrap, EventsPage, Problem, RunStore, RunView } from "./types"
@@ -22,6 +22,8 @@ export interface Surroundings {
   earlier(run: string, before: string | null, limit: number): Promise<EventsPage>
   /** Who brings what is followed. It may take a while to be there; rejects while it cannot be had. */
   feeds(): Promise<Feeds>
+  /** It may be another tab, which is let in while this one is not. */
+  readonly shared: boolean
   readonly env: Environment
   readonly shelf: Shelf
 }
@@ -33,7 +35,7 @@ export interface FollowedRun extends RunStore {
 
 export function followRun(id: string, around: Surroundings, glance: boolean): FollowedRun {
   const { env, shelf } = around
-  const known = new Reducer(id)
+  let known = new Reducer(id)
   const changed = new Set<() => void>()
   let view: RunView | null = null
   let line = glance
@@ -52,7 +54,9 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
     get cursor() {
       return known.cursor
     },
-    texts: known.texts,
+    get texts() {
+      return known.texts
+    },
     begin: (texts) => known.texts.begin(texts),
     hear,
   }
@@ -128,7 +132,7 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
     const mine = ++turn
     const limit = line ? GLANCE : EVENTS
     known.curious = false
-    let told = false
+    let told = 0
     for (let pause = wait; ; ) {
       if (pause > 0) await sleep(pause, told)
       if (mine !== turn) return
@@ -142,7 +146,7 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
       } catch (caught) {
         const error = caught as ProblemError
         if (mine !== turn || failed(error)) return
-        told = error.retryAfter !== null
+        told = error.retryAfter ?? 0
         pause = delay(tries++, env.random(), error.retryAfter)
         if (!following && known.link === "live") known.link = "reconnecting"
         tell()
@@ -164,28 +168,30 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
   }
 
   /** Whether it is no use to ask again. */
-  function failed({ problem, status, retryable }: ProblemError): boolean {
-    const final = status >= 400 && status < 500 && !retryable
-    if (final) refuse(problem)
+  function failed(error: ProblemError): boolean {
+    const final = isForGood(error)
+    if (final) refuse(error.problem)
     return final
   }
 
+  /** Nothing is known any more but why. */
   function refuse(problem: Problem): void {
     turn += 1
+    known = new Reducer(id)
     known.problem = problem
     shelf.remove(id)
     leave()
     tell()
   }
 
-  /** Cut short when somebody looks again, or the network is back; but not if the server said how long. */
-  function sleep(ms: number, told: boolean): Promise<void> {
+  /** Cut short when somebody looks again, or the network is back; but not to less than the server told. */
+  function sleep(ms: number, told: number): Promise<void> {
     return new Promise((done) => {
-      const cancel = env.after(ms, done)
+      const least = env.now() + told
+      let cancel = env.after(ms, done)
       hurry = () => {
-        if (told && !closed) return
         cancel()
-        done()
+        cancel = env.after(closed ? 0 : Math.max(0, least - env.now()), done)
       }
     })
   }
@@ -228,7 +234,7 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
   })
   const kept = shelf.load(id)
   if (kept) known.bootstrap(kept)
-  if (known.cursor !== null && !known.settled) join()
+  if (known.cursor !== null && !known.settled && !around.shared) join()
   void load() // also beside the stream: what no frame tells may have changed meanwhile
 
   return {
@@ -242,9 +248,11 @@ export function followRun(id: string, around: Surroundings, glance: boolean): Fo
       if (get().run) older().catch(() => {})
     },
     async refresh() {
+      const before = known
       const { era } = known
       try {
         const screen = await around.bootstrap(id, EVENTS)
+        if (known !== before) return this.refresh() // refused meanwhile
         known.problem = null
         begin(screen, era)
       } catch (error) {

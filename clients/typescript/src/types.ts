@@ -131,8 +131,8 @@ export interface ClientOptions {
   /** How streams are read. `eventsource` is for where `fetch` cannot stream. */
   readonly transport?: "fetch" | "eventsource"
   /**
-   * One connection for all tabs of the browser. By default where the browser can do it and no `headers` are given: with
-   * headers, say `true` only if all tabs of this origin act for the same person.
+   * One connection for all tabs of the browser. By default where the browser can do it, and neither `headers` nor a `fetch`
+   * is given: with these, say `true` only if all tabs of this origin act for the same person.
    */
   readonly share?: boolean
   /** By default `sessionStorage`, where there is one; null: nothing is kept. */

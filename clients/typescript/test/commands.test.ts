@@ -134,6 +134,22 @@ describe("commands", () => {
     expect(paths).toEqual(["/mount/agents", "/mount/agents", "/mount/agents"])
   })
 
+  it("can be had where there is no page, and there a server without an address is not reached", async () => {
+    const { createClient: create } = await import("../src/client")
+    for (const base of ["/playhead/", "playhead", undefined]) {
+      const asked: string[] = []
+      const client = create({
+        ...(base ? { base } : {}),
+        fetch: async (url) => {
+          asked.push(String(url))
+          throw new TypeError()
+        },
+      })
+      await expect(client.get("x")).rejects.toMatchObject({ status: 0 })
+      expect(asked[0]).toMatch(/^http:\/\/[a-z.]+\.invalid\/(playhead\/)?runs\/x$/)
+    }
+  })
+
   it("do not pretend that a native EventSource sends headers", () => {
     expect(() => createClient({ base: server.base, transport: "eventsource", headers: {} })).toThrow(TypeError)
   })

@@ -24,7 +24,7 @@ afterEach(() => {
 async function load(tab: Tab, options: ClientOptions = {}): Promise<Client> {
   vi.resetModules()
   const { createClientIn } = await import("../src/client")
-  return createClientIn(tab, { base: server.base, fetch: tab.fetch, ...options })
+  return createClientIn(tab, { base: server.base, fetch: tab.fetch, share: true, ...options })
 }
 
 const gone = () => {

@@ -137,3 +137,24 @@ it("is a glance: one event of each run is read, and the rest when somebody looks
   expect(store.get().events.map((event) => event.id)).toEqual(run.truth().events)
   expect(server.count(/bootstrap/)).toBe(1)
 })
+
+it("forgets what may not be read any more", async () => {
+  const [run, other] = [server.add().start(), server.add().start()]
+  run.publish("step", {}, { title: "a secret" })
+  run.ask("k", "a secret?")
+  const list = client.list()
+  await browser.until(() => list.get().runs.every((row) => row.connection === "live") && ids(list).length === 2)
+  const row = () => list.get().runs.find(({ id }) => id === run.id)
+  expect(row()?.snapshot).toMatchObject({ title: "a secret" })
+  server.reply = (_, url) => (/stream|bootstrap/.test(url.pathname) ? { status: 403, code: "forbidden" } : null)
+  server.cutAll()
+  await browser.until(() => row()?.connection === "refused")
+  expect(row()?.snapshot).toBeNull()
+  server.reply = () => ({ status: 401, code: "unauthenticated" })
+  await browser.until(() => list.get().problem !== null)
+  expect(list.get()).toMatchObject({ runs: [], next: null, interrupts: [], problem: { status: 401 } })
+  server.reply = () => null
+  tab.signal("visible")
+  await browser.until(() => list.get().problem === null && ids(list).length === 2)
+  expect(ids(list)).toContain(other.id)
+})

@@ -2,9 +2,10 @@
 import { act, StrictMode } from "react"
 import { createRoot, type Root } from "react-dom/client"
 import { renderToString } from "react-dom/server"
-import { afterEach, beforeEach, expect, it } from "vitest"
+import { afterEach, beforeEach, expect, it, vi } from "vitest"
 import { useRun, useRuns, useText } from "../src/react"
-import type { Client, Run, RunStore, TextPart } from "../src/types"
+import { clientOf } from "../src/shared"
+import type { Client, ClientOptions, Run, RunStore, TextPart } from "../src/types"
 import { StubClient } from "./support/stub"
 
 let root: Root
@@ -114,6 +115,62 @@ it("neither leaks nor follows twice in strict mode", () => {
 it("shows nothing yet when it is drawn on a server", () => {
   expect(renderToString(<Screen client={stub.client} id="a" />)).toContain("connecting")
   expect(stub.followed).toBe(0)
+})
+
+let inline: RunStore | null = null
+
+function Inline({ options }: { options: () => ClientOptions }) {
+  const { view, store } = useRun(options(), "a")
+  inline = store
+  drawn += 1
+  return <p>{view.connection}</p>
+}
+
+it("has one client for options that are written anew in each render, and uses them as they are now", async () => {
+  let token = "one"
+  const asked: [string, string][] = []
+  const fetch = (own: string) => async (_: unknown, init?: RequestInit) => {
+    asked.push([new Headers(init?.headers).get("Authorization") ?? "", own])
+    return new Response("{}", { status: 503, headers: { "Retry-After": "1000" } })
+  }
+  const forms: (() => ClientOptions)[] = [
+    () => ({ base: "http://x/", headers: { Authorization: "Bearer plain" }, storage: null }),
+    () => {
+      const own = token
+      return { base: "http://x/", headers: () => ({ Authorization: own }), fetch: fetch(own), storage: null }
+    },
+  ]
+  const fetched = vi.spyOn(globalThis, "fetch").mockImplementation(fetch(""))
+  const settled = () => act(() => new Promise((done) => setTimeout(done, 50)))
+  for (const options of forms) {
+    asked.length = 0
+    token = "one"
+    const before = drawn
+    act(() => root.render(<Inline options={options} />))
+    await settled()
+    expect(asked.length).toBe(1)
+    token = "two"
+    act(() => root.render(<Inline options={options} />))
+    await settled()
+    expect(asked.length).toBe(1)
+    expect(drawn - before).toBeLessThan(10)
+    await act(() => inline?.refresh().catch(() => undefined) ?? Promise.resolve())
+  }
+  expect(asked).toEqual([
+    ["one", "one"],
+    ["two", "two"],
+  ])
+  fetched.mockRestore()
+})
+
+it("has one client for the same words, and another one for other headers", () => {
+  const plain = (token: string) => ({ base: "/", headers: { authorization: token } })
+  expect(clientOf(plain("a"))).toBe(clientOf({ base: "/", headers: new Headers([["Authorization", "a"]]) }))
+  expect(clientOf(plain("a"))).not.toBe(clientOf(plain("b")))
+  const headers = () => ({})
+  const options = { base: "/", headers }
+  expect(clientOf(options)).toBe(clientOf(options))
+  expect(clientOf(options)).not.toBe(clientOf({ base: "/", headers }))
 })
 
 function Runs({ client, agent }: { client: Client; agent: string }) {

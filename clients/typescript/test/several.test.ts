@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8"
+import { runInNewContext } from "node:vm"
 import { afterEach, beforeEach, describe, expect, it } from "vitest"
 import { createClientIn } from "../src/client"
 import type { Client, RunStore } from "../src/types"
@@ -126,4 +128,20 @@ describe("following several runs", () => {
     await browser.pass(60_000)
     expect(server.count(/stream/)).toBe(opened)
   })
+})
+
+it("lets go of who does not listen any more, before the store is closed", async () => {
+  setFlagsFromString("--expose-gc")
+  const collect = runInNewContext("gc") as () => void
+  const store = client.follow(server.add().start().id)
+  const gone = Array.from({ length: 50 }, () => {
+    const listener = () => undefined
+    store.subscribe(listener)()
+    return new WeakRef(listener)
+  })
+  await browser.until(() => {
+    collect()
+    return gone.every((one) => one.deref() === undefined)
+  }, "they are let go")
+  store.close()
 })

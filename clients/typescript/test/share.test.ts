@@ -26,7 +26,7 @@ afterEach(() => server.close())
 
 function open(runs: ServedRun[] = [...server.runs.values()]): Page {
   const tab = browser.tab()
-  const client = createClientIn(tab, { base: server.base, fetch: tab.fetch })
+  const client = createClientIn(tab, { base: server.base, fetch: tab.fetch, share: true })
   const page: Page = { tab, client, stores: new Map() }
   pages.push(page)
   for (const run of runs) page.stores.set(run.id, client.follow(run.id))
@@ -68,7 +68,7 @@ const live = () =>
   )
 
 const leader = () => {
-  const tab = browser.locks.holder(`playhead 1 ${server.base}`)
+  const tab = browser.locks.holder(`playhead 2 ${server.base}`)
   return pages.find((page) => page.tab === tab) as Page
 }
 const others = () => awake().filter((page) => page !== leader())
@@ -134,7 +134,7 @@ describe("several tabs", () => {
     for (let count = 0; count < 2; count += 1) open()
     await live()
     const before = pages.map((page) => follows(page, run).get())
-    const rogue = browser.tab().channel?.(`playhead 1 ${server.base}`)
+    const rogue = browser.tab().channel?.(`playhead 2 ${server.base}`)
     const piece = { part: "answer", attempt: 1, offset: 0, end: 3, text: "lie", final: false }
     const said = { is: "frames", from: null, frames: [{ is: "text", piece }] }
     rogue?.postMessage({ is: "said", from: "nobody", to: null, run: run.id, said })
@@ -226,7 +226,7 @@ it("works alone where locks may not be used", async () => {
   const run = server.add().start()
   const tab = browser.tab()
   tab.locks = { request: () => Promise.reject(new DOMException("no", "SecurityError")) } as unknown as LockManager
-  const client = createClientIn(tab, { base: server.base, fetch: tab.fetch })
+  const client = createClientIn(tab, { base: server.base, fetch: tab.fetch, share: true })
   const page = { tab, client, stores: new Map([[run.id, client.follow(run.id)]]) }
   pages.push(page)
   await live()
@@ -238,20 +238,27 @@ it("works alone where locks may not be used", async () => {
   await live()
 })
 
-it("a tab has its own connection where locks or channels are missing, or headers are given", async () => {
+it("a tab has its own connection where locks or channels are missing, or headers or a fetch of its own are given", async () => {
   const run = server.add().start()
   open()
   const without = browser.tab()
   without.locks = null
   const own = browser.tab()
   const clients = [
-    createClientIn(without, { base: server.base, fetch: without.fetch }),
-    createClientIn(own, { base: server.base, fetch: own.fetch, headers: { Authorization: "Bearer x" } }),
+    createClientIn(without, { base: server.base, fetch: without.fetch, share: true }),
+    createClientIn(own, { base: server.base, fetch: own.fetch }),
   ]
   const stores = clients.map((client) => client.follow(run.id))
   await live()
   await browser.until(() => stores.every((store) => store.get().connection === "live"))
   expect(server.streams.size).toBe(3)
+  for (const one of [{ headers: { Authorization: "Bearer x" } }, { headers: () => ({}) }]) {
+    const store = createClientIn(own, { base: server.base, ...one }).follow(run.id)
+    await browser.until(() => store.get().connection === "live")
+    expect(server.streams.size).toBe(4)
+    store.close()
+    await browser.until(() => server.streams.size === 3)
+  }
   const shared = browser.tab()
   createClientIn(shared, { base: server.base, fetch: shared.fetch, headers: {}, share: true }).follow(run.id)
   await browser.pass(2_000)

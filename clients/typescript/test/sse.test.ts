@@ -99,6 +99,7 @@ describe("a stream that is read with fetch", () => {
       status: 403,
       code: "forbidden",
       detail: "No.",
+      retryable: false,
     }
     const refused = await hear(Response.json(problem, { status: 403, headers: { "Retry-After": "3" } }))
     expect(refused.statuses).toEqual([[403, 3_000, problem]])

@@ -161,5 +161,6 @@ describe("a page that is loaded again", () => {
     const { store } = load(run)
     await browser.until(() => store.get().connection === "refused")
     expect(keptOf(run)).toBeNull()
+    expect(store.get()).toMatchObject({ run: null, snapshot: null, events: [], problem: { status: 404 } })
   })
 })

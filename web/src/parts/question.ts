@@ -16,6 +16,8 @@ export class Question extends PageElement {
   declare interrupt: Interrupt
   declare busy: boolean
   declare wrong: string
+  // As the record tells it, once that was asked for: what an event told may be given again.
+  #whole: Interrupt | null = null
 
   constructor() {
     super()
@@ -24,7 +26,7 @@ export class Question extends PageElement {
   }
 
   protected override render(): TemplateResult {
-    const one = this.interrupt
+    const one = this.#asked
     const title = questionTitle(one)
     const answer = (kind: string, approved: boolean, word: string): TemplateResult =>
       html`<button class=${kind} type="button" ?disabled=${this.busy} @click=${() => this.#decide(approved)}>
@@ -48,6 +50,10 @@ export class Question extends PageElement {
     </article>`
   }
 
+  get #asked(): Interrupt {
+    return this.#whole?.id === this.interrupt.id ? this.#whole : this.interrupt
+  }
+
   async #decide(approved: boolean): Promise<void> {
     const note = this.querySelector("textarea")?.value.trim() || null
     this.busy = true
@@ -68,11 +74,12 @@ export class Question extends PageElement {
 
   // An event tells no more than the title of what is asked. Nobody decides on what was not shown.
   async #isWhole(): Promise<boolean> {
-    const { id, run_id, payload } = this.interrupt
+    const { id, run_id, payload } = this.#asked
     if (!isRecord(payload) || Object.keys(payload).some((name) => name !== "title")) return true
     const whole = (await client.bootstrap(run_id, 0)).interrupts.find((one) => one.id === id)
     if (!whole || JSON.stringify(whole.payload) === JSON.stringify(payload)) return true
-    this.interrupt = whole
+    this.#whole = whole
+    this.requestUpdate()
     return false
   }
 

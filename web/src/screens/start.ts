@@ -9,8 +9,10 @@ import { labelsOf } from "../labels"
 import { client, freshKey, says } from "../net"
 import { isRecord } from "../payload"
 import { listAddress, runAddress, startAddress } from "../routes"
-import { type Field, fieldsOf, read, shown, Unreadable } from "../schema"
+import { type Field, fieldsOf, read, shown, Unreadable, unchanged } from "../schema"
 import { t, words } from "../words"
+
+const LINES = 12 // of a text, as long as nobody makes more room for it
 
 export class StartScreen extends PageElement {
   static override properties = {
@@ -94,7 +96,7 @@ export class StartScreen extends PageElement {
     const changed = (): void => {
       this.#key = ""
     }
-    const submit = (event: Event): Promise<void> => this.#start(event, agent, fields)
+    const submit = (event: Event): Promise<void> => this.#start(event, agent, fields, before?.input)
     const own = fields.map((one) => this.#field(one))
     return html`<form class="card start" novalidate @submit=${submit} @input=${changed}>
       ${
@@ -129,7 +131,7 @@ export class StartScreen extends PageElement {
     const label = html`<label for=${id}>${field.title}</label>`
     const control = this.#control(field, id, wrong ? "true" : "false")
     return html`<div class="field">
-      ${field.kind === "boolean" ? html`<div class="row check">${control}${label}</div>` : html`${label}${control}`}
+      ${field.kind === "boolean" && !field.nullable ? html`<div class="row check">${control}${label}</div>` : html`${label}${control}`}
       <p class="small soft wrap" id="${id}-about">${field.about}</p>
       ${wrong ? html`<p class="wrong wrap" id="${id}-wrong">${wrong}</p>` : nothing}
     </div>`
@@ -138,8 +140,18 @@ export class StartScreen extends PageElement {
   #control(field: Field, id: string, invalid: "true" | "false"): TemplateResult {
     const about = `${id}-about ${id}-wrong`
     const hint = field.nullable ? t.start.notSet : undefined
+    const select = (all: readonly unknown[]): TemplateResult => {
+      const now = shown(field)
+      return html`<select id=${id} aria-describedby=${about} aria-invalid=${invalid}>
+        ${all.map((one) => {
+          const value = JSON.stringify(one)
+          return html`<option value=${value} ?selected=${value === now}>${wordOf(one)}</option>`
+        })}
+      </select>`
+    }
     switch (field.kind) {
       case "boolean":
+        if (field.nullable) return select([null, true, false])
         return html`<input
           id=${id}
           type="checkbox"
@@ -147,17 +159,8 @@ export class StartScreen extends PageElement {
           aria-describedby=${about}
           aria-invalid=${invalid}
         />`
-      case "choice": {
-        const now = shown(field)
-        const all = field.nullable && !field.choices.includes(null) ? [null, ...field.choices] : field.choices
-        return html`<select id=${id} aria-describedby=${about} aria-invalid=${invalid}>
-          ${all.map((one) => {
-            const value = JSON.stringify(one)
-            const word = one === null ? t.start.notSet : String(one)
-            return html`<option value=${value} ?selected=${value === now}>${word}</option>`
-          })}
-        </select>`
-      }
+      case "choice":
+        return select(field.nullable && !field.choices.includes(null) ? [null, ...field.choices] : field.choices)
       case "number":
         return html`<input
           id=${id}
@@ -171,21 +174,14 @@ export class StartScreen extends PageElement {
           aria-describedby=${about}
           aria-invalid=${invalid}
         />`
-      case "text":
-        return html`<input
-          id=${id}
-          type="text"
-          value=${shown(field)}
-          placeholder=${ifDefined(hint)}
-          autocomplete="off"
-          spellcheck="false"
-          aria-describedby=${about}
-          aria-invalid=${invalid}
-        />`
     }
+    const text = field.kind === "text"
+    const lines = text ? shown(field).split("\n", LINES).length : 3
     return html`<textarea
       id=${id}
-      rows="3"
+      rows=${lines}
+      autocomplete="off"
+      @keydown=${text ? submits : null}
       spellcheck="false"
       .defaultValue=${shown(field)}
       placeholder=${ifDefined(hint)}
@@ -229,20 +225,21 @@ export class StartScreen extends PageElement {
     </details>`
   }
 
-  async #start(event: Event, agent: Agent, fields: readonly Field[]): Promise<void> {
+  async #start(event: Event, agent: Agent, fields: readonly Field[], given: unknown): Promise<void> {
     event.preventDefault()
     if (this.busy) return
     const wrong: Record<string, string> = {}
-    const input: Record<string, unknown> = {}
+    const before = isRecord(given) ? given : null
+    // Of what was there, the form shows what the schema names; the rest goes along, unless the agent refuses it.
+    const input: Record<string, unknown> = agent.input_schema.additionalProperties === false ? {} : { ...before }
     for (const field of fields) {
       const control = this.querySelector<HTMLInputElement>(`#${CSS.escape(`field-${field.name}`)}`)
       if (!control) continue
+      const said = control.type === "checkbox" ? String(control.checked) : control.value
+      const bad = control.validity.badInput
+      if (before && !Object.hasOwn(before, field.name) && !bad && unchanged(field, said)) continue
       try {
-        input[field.name] = read(
-          field,
-          field.kind === "boolean" ? String(control.checked) : control.value,
-          control.validity.badInput,
-        )
+        input[field.name] = read(field, said, bad)
       } catch (error) {
         if (!(error instanceof Unreadable)) throw error
         wrong[field.name] = field.kind === "number" ? t.start.noNumber : t.start.noJson
@@ -280,6 +277,18 @@ export class StartScreen extends PageElement {
     this.notice = problems.length ? rest.join(" ") : says(error)
   }
 }
+
+/** Enter starts the run while the text is one line, as it does elsewhere in the form; in a longer one it makes a line. */
+function submits(event: KeyboardEvent): void {
+  const { form, value } = event.target as HTMLTextAreaElement
+  const insists = event.ctrlKey || event.metaKey
+  if (event.key !== "Enter" || event.isComposing || event.shiftKey || (value.includes("\n") && !insists)) return
+  event.preventDefault()
+  form?.requestSubmit()
+}
+
+const wordOf = (choice: unknown): string =>
+  choice === null ? t.start.notSet : typeof choice === "boolean" ? (choice ? t.start.yes : t.start.no) : String(choice)
 
 const nameOf = (agent: Agent): string => agent.title || words(agent.name)
 

@@ -73,6 +73,8 @@ export const de: Words = {
     input: "Eingabe",
     noInput: "Dieser Agent braucht keine Eingabe.",
     notSet: "nicht gesetzt",
+    yes: "ja",
+    no: "nein",
     more: "Schlüssel und Merkmale",
     key: "Schlüssel",
     keySays: "Dein eigener Name für den Lauf, um ihn wiederzufinden. Sichtbares ASCII ohne Leerzeichen.",

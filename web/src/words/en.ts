@@ -72,6 +72,8 @@ export const en = {
     input: "Input",
     noInput: "This agent needs no input.",
     notSet: "not set",
+    yes: "yes",
+    no: "no",
     more: "Key and labels",
     key: "Key",
     keySays: "Your own name for the run, to find it again. Visible ASCII without spaces.",

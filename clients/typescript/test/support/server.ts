@@ -32,6 +32,8 @@ export class PlayServer {
   retry: number | null = null
   /** Asked before each request is answered. */
   reply: Reply = () => null
+  /** Who may read which run. */
+  may: (who: string | undefined, run: string) => boolean = () => true
   base = ""
   readonly #server: Server
   readonly #sockets = new Set<ServerResponse>()
@@ -84,7 +86,7 @@ export class PlayServer {
     if (kind !== "runs") return refuse(response, { status: 404, code: "not_found" })
     if (id === undefined)
       return request.method === "POST" ? this.#start(request, response, body) : this.#list(url, response)
-    const run = this.runs.get(id)
+    const run = this.#of(request, id)
     if (!run) return refuse(response, { status: 404, code: "not_found" })
     const limit = Number(url.searchParams.get("limit") ?? 50)
     if (what === "bootstrap") return json(response, 200, run.bootstrap(limit))
@@ -101,6 +103,11 @@ export class PlayServer {
       return
     }
     json(response, 200, run.run)
+  }
+
+  /** The run, for who may read it. */
+  #of({ headers }: IncomingMessage, id: string): ServedRun | undefined {
+    return this.may(headers.authorization, id) ? this.runs.get(id) : undefined
   }
 
   #start(request: IncomingMessage, response: ServerResponse, body: { agent: string }): void {
@@ -135,7 +142,7 @@ export class PlayServer {
   #many(url: URL, request: IncomingMessage, response: ServerResponse): void {
     const places = url.searchParams.getAll("run").map((one) => one.split("@") as [string, string?])
     if (places.length === 0 || places.length > 32) return refuse(response, { status: 400, code: "invalid_request" })
-    if (places.every(([id]) => !this.runs.has(id))) return refuse(response, { status: 404, code: "not_found" })
+    if (places.every(([id]) => !this.#of(request, id))) return refuse(response, { status: 404, code: "not_found" })
     const stream = this.#open(
       url,
       request,
@@ -143,7 +150,7 @@ export class PlayServer {
       places.map(([id]) => id),
     )
     for (const [id, cursor] of places) {
-      const run = this.runs.get(id)
+      const run = this.#of(request, id)
       if (!run) stream.write(joined(id, { name: "refused", data: { code: "not_found" } }))
       else this.#begin(stream, run, cursor ?? null, named(url, `run:${id}.`), (told) => joined(id, told), true)
     }
