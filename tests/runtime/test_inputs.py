@@ -82,6 +82,10 @@ def test_a_field_is_kept_under_the_name_by_which_it_is_read_again() -> None:
     assert back(renamed, {"first": 7})["given"].first == 7
 
 
+def test_values_that_are_kept_in_another_form_everywhere_are_kept() -> None:
+    assert back(number, {"data": ["\ud800", 2**63, 5e-324]})["data"] == ["\ufffd", str(2**63), 5e-324]
+
+
 @pytest.mark.parametrize("value", ["inf", "nan", math.inf])
 def test_a_value_that_json_does_not_have_is_not_accepted(value: object) -> None:
     with pytest.raises(InvalidInput, match="cannot be kept"):
