@@ -12,6 +12,11 @@ const client = (fetch: Fetch, more: ClientOptions = {}) =>
   createClient({ base: "http://host/", fetch: fetch as never, share: false, storage: null, ...more })
 const refusal = (asked: Promise<unknown>) => asked.then(() => null).catch((error: ProblemError) => error)
 const json = (body: unknown) => new Response(JSON.stringify(body))
+const turn = globalThis.setImmediate // of the machine, also where timers are faked
+/** What does not go by timers, as the loading of code does. */
+const until = async (done: () => unknown) => {
+  while (!done()) await new Promise((go) => turn(go))
+}
 const never = <T>() => new Promise<T>(() => undefined)
 
 describe("a request that is not answered", () => {
@@ -61,7 +66,9 @@ describe("a request that is not answered", () => {
       if (url.pathname.endsWith("/stream")) return never()
       return asked++ === 0 ? never() : json(run.bootstrap())
     }).follow(run.id)
+    await vi.dynamicImportSettled()
     await vi.advanceTimersByTimeAsync(40_000)
+    await until(() => store.get().run)
     expect([store.get().run?.id, asked]).toEqual([run.id, 2])
     store.close()
   })
@@ -78,9 +85,12 @@ describe("a request that is not answered", () => {
       return json(url.pathname === "/interrupts" ? { interrupts: [] } : { runs: [run.run], next: null })
     })
     const [list, store] = [own.list(), own.follow(run.id)]
-    await vi.advanceTimersByTimeAsync(100)
+    await vi.dynamicImportSettled()
+    await until(() => hung === 1 && store.get().run)
     const first = refusal(store.older())
+    await until(() => hung === 2)
     await vi.advanceTimersByTimeAsync(45_000)
+    await until(() => list.get().runs.length > 0)
     expect(list.get()).toMatchObject({ runs: [{ id: run.id }], problem: null })
     expect(await first).toMatchObject({ status: 0 })
     await store.older()
