@@ -280,3 +280,9 @@ async def _added(store, feed, ear):
             return await store.signal.add(feed, ear)
         except StoreUnavailable:
             await asyncio.sleep(0)
+
+
+async def test_a_slot_elsewhere_is_followed_where_one_member_of_a_cluster_was_given(cluster):
+    async with opened(f"redis://127.0.0.1:{cluster.servers[0].port}", pipelined=True) as store:
+        for number in range(8):
+            assert await store._nodes.execute(["SET", f"k{number}", "x"]) == b"OK"

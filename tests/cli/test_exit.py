@@ -17,7 +17,7 @@ logging.getLogger().addHandler(logging.handlers.MemoryHandler(1_000, flushLevel=
 
 def tell():
     while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks
     os.kill(os.getpid(), signal.SIGTERM)
 
 async def work(what):

@@ -315,7 +315,7 @@ class Pipes:
             asking = isinstance(error, AskError) and not isinstance(error, MovedError)
             if isinstance(error, AskError):
                 place = _named(error.host, error.port, place)
-                if not asking:
+                if not asking and self._slots:  # a member of a cluster may have been given as the one server
                     self._slots[error.slot_id] = place
             elif isinstance(error, TryAgainError | ClusterDownError):
                 await asyncio.sleep(_PAUSE)
