@@ -179,16 +179,27 @@ class Proxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
-            if self._refuses:
+            with self._lock:
+                refused = self._refuses
+                if not refused:
+                    self._open.add(near)  # `cut` is for those too that do not reach the port yet
+            if refused:
                 near.close()
             else:
                 threading.Thread(target=self._pass, args=(near,), daemon=True).start()
 
     def _pass(self, near: socket.socket) -> None:
+        try:
+            self._pass_between(near)
+        finally:
+            with self._lock:
+                self._open.discard(near)
+
+    def _pass_between(self, near: socket.socket) -> None:
         with near, contextlib.suppress(OSError), self._connect(near) as far:
             pair = {near: far, far: near}
             with self._lock:
-                self._open |= pair.keys()
+                self._open.add(far)
             try:
                 while readable := select.select(list(pair), [], [], self._idle)[0]:
                     for one in readable:
@@ -200,7 +211,7 @@ class Proxy:
                 self.idled += 1
             finally:
                 with self._lock:
-                    self._open -= pair.keys()
+                    self._open.discard(far)
 
     def _connect(self, near: socket.socket) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._to))

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+from redis.exceptions import RedisError
 
 from playhead.testing.faults import Proxy
 from playhead.testing.harness.postgres import Postgres
@@ -51,6 +52,7 @@ QUICK: Mapping[str, Any] = {
     "concurrency": 8,
 }
 RECORD, LIVE = int(QUICK["record_connections"]), int(QUICK["live_connections"])
+TOLD = ("maxclients", "maxmemory")  # settings of Redis that a fault may change
 SPARE = 6  # files and threads
 GROWTH = 96 << 20  # bytes
 SUBSCRIBED = 3  # tasks of the one connection on which hints come, once there was somebody to hear them
@@ -175,6 +177,7 @@ class Fleet:
             self.postgres = await asyncio.to_thread(Postgres, {"max_connections": "60"}, durable=True)
             stack.callback(self.postgres.close)
             self.redis = stack.enter_context(await asyncio.to_thread(_started_redis))
+            self._redis_settings = await asyncio.to_thread(self.redis.ask, "CONFIG", "GET", *TOLD)
             self.dsn = self.postgres.dsn()
             await asyncio.to_thread(_upgrade, self.dsn)
             for name, role in (("one", "gateway"), ("two", "gateway"), ("three", "worker"), ("four", "worker")):
@@ -213,13 +216,13 @@ class Fleet:
         return [proxy for one in self.members for proxy in (one.record, one.live, one.front)]
 
     async def heal(self) -> None:
-        """End every fault: proxies, stores, processes."""
+        """End every fault: proxies, stores and what they were told, processes."""
         for proxy in self.proxies:
             await proxy.resume()
         self.postgres.process.resume()
         self.redis.process.resume()
         await asyncio.to_thread(self.postgres.process.start)
-        await asyncio.to_thread(self.redis.process.start)
+        await asyncio.to_thread(self._redis_as_made)
         for member in self.members:
             member.process.resume()
         await asyncio.gather(*(member.start() for member in self.members if not member.process.running))
@@ -267,6 +270,15 @@ class Fleet:
     async def flush(self) -> None:
         await asyncio.to_thread(self._redis_up)
         await asyncio.to_thread(self.redis.ask, "FLUSHALL")
+
+    def _redis_as_made(self) -> None:
+        """A fault that did not end by itself would fail whatever comes after it."""
+        self.redis.process.start()
+        try:
+            self.redis.ask("CONFIG", "SET", *self._redis_settings)
+        except RedisError:  # it may be such a setting that keeps us out
+            self.redis.process.kill()
+            self.redis.process.start()
 
     def _redis_up(self) -> None:
         self.redis.process.resume()

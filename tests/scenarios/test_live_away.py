@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from redis.exceptions import RedisError
 
 from playhead.testing.faults import Cut, Mode, Proxy
 from tests.scenarios.fleet import Fleet, until
@@ -98,12 +99,22 @@ async def crowded(fleet: Fleet) -> AsyncIterator[None]:
     def let_in() -> bool:
         try:
             return bool(fleet.redis.ask("CONFIG", "SET", "maxclients", "10000"))
-        except Exception:  # whoever has the one connection keeps us out: again
+        except RedisError:  # it has not seen yet that the one connection is free: again
             return False
 
     await until(lambda: asyncio.to_thread(let_in))
     for member in fleet.members:
         await member.live.resume()
+
+
+async def test_what_the_live_store_was_told_is_over_for_the_next_scenario(scene: Scene) -> None:
+    async def settings() -> list[bytes]:
+        return sorted(await asyncio.to_thread(scene.fleet.redis.ask, "CONFIG", "GET", "max*"))
+
+    before = await settings()
+    await asyncio.to_thread(scene.fleet.redis.ask, "CONFIG", "SET", "maxmemory", "1", "maxclients", "1")
+    await scene.fleet.heal()
+    assert await settings() == before
 
 
 TROUBLES: dict[str, tuple[Trouble, tuple[str, ...]]] = {

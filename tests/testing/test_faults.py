@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -117,6 +118,42 @@ async def test_without_a_fault_everything_passes_and_an_end_too() -> None:
         other[1].close()
         await until(lambda: proxy.lines == 0)
         assert proxy.accepted == 2
+
+
+async def reaching(proxy: Proxy, count: int) -> None:
+    """Return when the proxy has let so many in and the last of them is not yet through to the server."""
+    async with asyncio.timeout(SOON):
+        while proxy.accepted < count:
+            await asyncio.sleep(0)
+    assert proxy.lines < count
+
+
+@pytest.mark.parametrize("end", ["reset", "close_lines"])
+async def test_a_connection_that_does_not_reach_the_server_yet_ends_with_the_others(end: str) -> None:
+    async with echoing() as (echo, proxy):
+        pair = await connect(proxy)
+        await reaching(proxy, 1)
+        getattr(proxy, end)()
+        assert await rest(pair) is None
+        assert proxy.lines == 0
+        assert echo.got == b""
+        assert await said(await connect(proxy), b"later") == b"later"
+        assert proxy.lines == 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_nobody_slips_through_between_the_port_and_the_server(turns: int) -> None:
+    """However far the proxy has come with a connection when it refuses and resets."""
+    async with echoing() as (_, proxy):
+        with socket.create_connection(("127.0.0.1", proxy.port)) as sock:  # as far as the kernel is concerned
+            for _turn in range(turns):
+                await asyncio.sleep(0)
+            await proxy.refuse()
+            proxy.reset()
+            pair = await asyncio.open_connection(sock=sock)
+            assert await rest(pair) is None
+            pair[1].close()
+        assert proxy.lines == 0
 
 
 @pytest.mark.parametrize("way", ["up", "down"])

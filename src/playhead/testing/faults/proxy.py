@@ -16,6 +16,8 @@ from playhead.testing.faults.mode import Decision, Way
 from playhead.testing.harness.process import free_port
 
 _HOST = "127.0.0.1"
+_QUEUE = 100  # connections that wait to be let in
+_PATIENCE = 5.0  # seconds for the server to let one in
 _LOGGED = 10_000  # decisions that are kept
 
 
@@ -36,7 +38,8 @@ class Proxy:
         self._lines: dict[int, Line] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._loss: Loss | None = None
-        self._listener: asyncio.Server | None = None
+        self._ended = 0  # times that all connections were ended
+        self._listener: socket.socket | None = None
         self._kept: socket.socket | None = None  # has the port while nobody listens there
         self._controls: list[Control] = []
 
@@ -52,7 +55,7 @@ class Proxy:
     async def __aenter__(self) -> Self:
         bound = _bound(self.port) if self.port else _bound_anywhere()
         self.port = bound.getsockname()[1]
-        await self._listen(bound)
+        self._listen(bound)
         return self
 
     async def __aexit__(
@@ -63,10 +66,7 @@ class Proxy:
         await self.refuse()
         if self._kept is not None:
             self._kept.close()
-        for line in list(self._lines.values()):
-            line.reset()
-        for task in list(self._serving):
-            task.cancel()
+        self.reset()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def control(self, path: Path) -> None:
@@ -77,6 +77,7 @@ class Proxy:
         """Refuse new connections until `resume`. Those that are open go on."""
         if self._listener is not None:
             self._tell("refuse")
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
             self._kept = _bound(self.port)
@@ -88,7 +89,7 @@ class Proxy:
         self._loss = None
         if self._kept is not None:
             kept, self._kept = self._kept, None
-            await self._listen(kept)
+            self._listen(kept)
         for line in list(self._lines.values()):
             if line.left_alone:
                 line.reset()
@@ -96,12 +97,14 @@ class Proxy:
     def reset(self) -> None:
         """End every connection as a crash does, on both sides."""
         self._tell("reset")
+        self._ended += 1
         for line in list(self._lines.values()):
             line.reset()
 
     def close_lines(self) -> None:
         """End every connection in good order, on both sides."""
         self._tell("close")
+        self._ended += 1
         for line in list(self._lines.values()):
             line.close()
 
@@ -131,19 +134,29 @@ class Proxy:
         """Of those that `lose_answers` named, how many are left."""
         return self._loss.left if self._loss is not None else 0
 
-    async def _listen(self, bound: socket.socket) -> None:
-        self._listener = await asyncio.start_server(self._accept, sock=bound)
+    def _listen(self, bound: socket.socket) -> None:
+        """By a reader of our own: a server of asyncio loses whom it has let in when it is closed at that moment."""
+        bound.setblocking(False)
+        bound.listen(_QUEUE)
+        self._listener = bound
+        asyncio.get_running_loop().add_reader(bound, self._accept, bound)
         self._tell("listen")
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, bound: socket.socket) -> None:
+        try:
+            sock, _ = bound.accept()
+        except OSError:
+            return  # whoever it was has gone again
         self.accepted += 1
-        task = asyncio.ensure_future(self._serve(self.accepted, End(reader, writer)))
+        task = asyncio.ensure_future(self._serve(self.accepted, sock, self._ended))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
 
-    async def _serve(self, number: int, client: End) -> None:
+    async def _serve(self, number: int, sock: socket.socket, ended: int) -> None:
+        client = End(*await asyncio.open_connection(sock=sock))
         try:
-            server = End(*await asyncio.open_connection(_HOST, self.server_port))
+            async with asyncio.timeout(_PATIENCE):
+                server = End(*await asyncio.open_connection(_HOST, self.server_port))
         except OSError:
             self._tell("nobody is there", number)
             client.reset()
@@ -153,7 +166,10 @@ class Proxy:
         )
         self._tell("open", number)
         try:
-            await line.run()
+            if ended == self._ended:
+                await line.run()
+            else:  # it was one of all connections when they were ended, on the way to the server
+                line.reset()
         finally:
             del self._lines[number]
             self._tell("over", number)
