@@ -344,6 +344,17 @@ def test_a_wait_between_attempts_is_short_also_when_the_clock_went_back():
     assert lease.may_start(record.run, until - 86_400_000)
 
 
+def test_a_wait_that_was_sat_out_is_not_sat_out_again():
+    record = Record(Policy(resumable=True))
+    record.start()
+    record.lose()
+    record.at = until = record.run.not_before
+    record.start()
+    assert record.run.token == 2
+    given_back = replace(record.run, owner=None)  # by a worker that stops
+    assert lease.may_start(given_back, until - 1)  # the clock went back
+
+
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_epochs_grow_past_all_that_was_seen(epoch, minted_at, seen, at):
     run = replace(Record().run, epoch=epoch, minted_at=minted_at)

@@ -115,3 +115,26 @@ def test_what_a_fact_took_along_is_archived_in_its_place_where_a_trimmed_hole_en
     machine.happen("lost", 0)
     names = [name.partition(":")[2] for name in machine.world.truth.archive if not name.startswith("run:")]
     assert names[:3] == ["1:1", "1:2", "1:3"]
+
+
+def test_a_run_that_is_given_back_after_the_clock_went_back_waits_for_no_earlier_loss(begin):
+    machine = begin(Ports)
+    for _ in range(4):
+        machine.start(False, [], 0)
+    machine.wait(0.3, -30.0)
+    machine.wait(0.3, -30.0)
+    machine.end_while_the_store_is_away(count=1, how="released", plan=[], seed=0)
+    machine.outage(False)
+    machine.start(False, [], 0)
+    assert machine.world.run.owner is not None
+
+
+def test_a_lost_run_that_nobody_took_before_the_clock_went_back_is_taken_later(begin):
+    machine = begin(Ports)
+    world = machine.world
+    for _ in range(4):
+        machine.start(False, [], 0)
+    machine.step(lambda: world.surely("lose", world.run.id, world.run.token, None))
+    machine.step(lambda: world.clock.advance(31.0))
+    machine.wait(0.3, -30.0)
+    machine.wait(0.3, -30.0)

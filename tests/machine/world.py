@@ -35,7 +35,7 @@ from playhead.core.transition import (
     StaleVersion,
     WrongEpoch,
 )
-from playhead.errors import AttemptLost, PlayheadError, RunFinal, StoreUnavailable
+from playhead.errors import AttemptLost, PlayheadError, RunFinal, RunNotFree, StoreUnavailable
 from playhead.runtime.archiver import Archiver
 from playhead.runtime.projector import Projector, quietly
 from playhead.runtime.publisher import Publisher, PublisherOptions
@@ -46,6 +46,7 @@ from tests.machine.truth import Truth
 T = TypeVar("T")
 
 LEASE_MS = 10_000
+LONG = 31.0  # seconds: longer than any backoff
 PATIENCE = 400  # quarters of a second that a step may take
 TRIES = 8
 
@@ -369,13 +370,12 @@ class World:
         if self.run.owner is not None:
             await self.surely("leave", self.run.owner)
             await self.surely("lose", self.run.id, self.run.token, None)
-        await self.clock.advance(31.0)  # longer than any backoff
+        await self.clock.advance(LONG)
         name = f"p{len(self.processes)}"
         process = Process(self, name)
         self.processes.append(process)
-        await self.surely("beat", name, LEASE_MS, ())
         try:
-            run = await self.stores.record.claim(EVERY_TENANT, self.run.id, name)
+            run = await self.claim(name)
         except StoreUnavailable:
             return  # it may be claimed now, by a process that will never know
         except RunFinal:
@@ -386,6 +386,16 @@ class World:
             found = await process.projector.bring(run.id, resend=False)
             assert found is not None
             author.knows(found)
+
+    async def claim(self, name: str) -> Run:
+        await self.surely("beat", name, LEASE_MS, ())
+        try:
+            return await self.stores.record.claim(EVERY_TENANT, self.run.id, name)
+        except RunNotFree:
+            assert self.run.not_before > self.clock.wall_ms(), "only a clock that went back can make a wait longer"
+            await self.clock.advance(LONG)
+            await self.surely("beat", name, LEASE_MS, ())
+            return await self.stores.record.claim(EVERY_TENANT, self.run.id, name)
 
     async def work(self, who: int, deeds: Sequence[tuple[str, Any, Any]]) -> None:
         author = self.author(who)

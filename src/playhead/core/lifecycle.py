@@ -54,6 +54,7 @@ def start(run: Run, process: str, at: int) -> Change:
         started_at=run.started_at or at,
         updated_at=at,
         published=0,
+        not_before=0,  # this wait is over, whatever the time of day says when the attempt gives the run back
     )
     facts = []
     if first:
