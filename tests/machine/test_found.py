@@ -137,3 +137,26 @@ def test_a_lost_run_that_nobody_took_before_the_clock_went_back_is_taken_later(b
     machine.step(lambda: world.surely("lose", world.run.id, world.run.token, None))
     over = (world.clock.wall_ms() - world.run.not_before) / 1_000
     machine.wait(0.3, -(over + 10 + LONG + 15))  # what healing lets pass, and half of the longest backoff
+
+
+def test_the_end_has_its_status_where_the_store_lost_a_state_just_before_it(begin):
+    machine = begin(Streams)
+    machine.happen("copy", 0)
+    machine.connect(which=0, how="none", driven=False, several=False, inline=False, back=0, plan=[], seed=0)
+    machine.work(0, [("publish", 0, 7)], [], 0)  # a state and nothing else: the next write has its version again
+    machine.finish("failed", 0, False, [], 0)
+    machine.come_out_of_turn(0, 0)
+    assert machine.clients[0].ended
+
+
+def test_what_a_fact_took_along_is_lost_with_both_stores_alone(begin):
+    """The live store loses it just before the fact comes, and the archive looks when the record has forgotten both."""
+    machine = begin(Ports, archive="async", count=1)
+    machine.end_while_the_store_is_away(count=1, how="released", plan=[], seed=0)
+    machine.outage(False)
+    machine.cancel(False, [], 0)
+    machine.come_out_of_turn(0, 0)
+    [carried] = machine.world.truth.carried
+    assert carried not in machine.world.truth.excused
+    machine.wait(0.3, 0.0)
+    assert carried in machine.world.truth.excused

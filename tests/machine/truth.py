@@ -141,6 +141,7 @@ class Truth:
         self.archive: list[str] = []
         self.acked: set[str] = set()
         self.carried: list[str] = []  # by facts, for attempts that ended while the store was away
+        self.parted: set[str] = set()  # of those, whose fact came to a store that had lost what was to go before it
         self.excused: set[str] = set()  # lost with the live store, or behind a hole that the marks show
         self.said: dict[Part, bytes] = {}
         self.before: list[Line | None] = []  # the lines so far, for readers that are judged later
@@ -376,6 +377,11 @@ class Truth:
                 )
                 self.excused.add(one.event.id)
         line.floor = max(line.floor, floor)
+
+    def pruned(self) -> None:
+        """The record has forgotten settled facts, and with them what they took along: the archive comes too late."""
+        held = {one.event.id for one in self.line.retained()} if self.line else set()
+        self.excused |= self.parted - held - set(self.archive)
 
     def _excuse(self, lost: Line | None) -> None:
         held = {one.event.id for one in self.line.retained()} if self.line and self.line is not lost else set()

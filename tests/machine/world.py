@@ -474,6 +474,7 @@ class World:
         if which == 0:  # the newest, for a store that may lack some before it
             self.stores.happen("back", KEPT_COPIES - 1)
         fact = facts[-1 - which % len(facts)]
+        self.truth.parted.update(event.id for event in fact.lacking)
         await self.stores.live.fact(opened[-1 - epoch % len(opened)], fact, self.tag())
 
     async def wait(self, seconds: float) -> None:
@@ -482,6 +483,7 @@ class World:
         await self.keep_house("sweep")
         await self.stores.live.expire()
         await self.surely("prune", self.clock.wall_ms())
+        self.truth.pruned()
 
     async def happen(self, word: str, which: int = 0) -> None:
         self.stores.happen(word, which)

@@ -313,6 +313,37 @@ async def test_the_last_lost_hint_is_found_by_the_sweep():
         assert b.hub.statistics == {"hint_lost": 1}
 
 
+async def test_who_looks_while_an_end_whose_hint_was_lost_is_read_finds_it_with_its_state_and_text(monkeypatch):
+    async with bench() as b:
+        attempt = await b.attempt()
+        w = await watch(b, attempt.run)
+        reading, go_on, read_text = asyncio.Event(), asyncio.Event(), b.live.read_text
+
+        async def held(feed):
+            reading.set()
+            await go_on.wait()
+            return await read_text(feed)
+
+        monkeypatch.setattr(b.live, "read_text", held)
+        w.socket.open.clear()
+        await attempt.publish()
+        await b.settle()
+        b.live.deaf = True
+        await attempt.text("so")
+        await attempt.finish()
+        w.live.refresh()
+        await reading.wait()
+        w.socket.open.set()  # it looks for what has come since
+        await b.settle()
+        assert w.socket.types == ["step_done"]
+        go_on.set()
+        await b.settle()
+        assert w.socket.types == ["step_done", "run_succeeded"]
+        assert w.socket.said("state")[-1]["snapshot"]["status"] == "succeeded"
+        assert w.socket.text == {"1.answer": "so"}
+        assert w.socket.names[-1] == "end"
+
+
 async def test_text_whose_hint_was_lost_is_read_again():
     async with bench() as b:
         attempt = await b.attempt()

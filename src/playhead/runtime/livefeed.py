@@ -202,11 +202,7 @@ class LiveFeed:
 
     def standing(self) -> tuple[int, int, Ends]:
         """What the store must have reached, if it is asked after this call."""
-        return (
-            self.ring.position if self.ring else 0,
-            self.version,
-            self.text.ends,
-        )
+        return self.ring.position if self.ring else 0, self.version, self.text.ends
 
     def went_back(self, standing: tuple[int, int, Ends], marks: Marks | None, lengths: Mapping[Key, int]) -> bool:
         """Whether the store has less than it had, or something else."""
@@ -259,7 +255,8 @@ class LiveFeed:
         for entry in hint.entries:
             if entry.position <= self.ring.position:
                 continue
-            if not replay.continues(self.ring.tip, entry):
+            # A store that has lost a state that is known here gives its version a second time.
+            if not replay.continues(self.ring.tip, entry) or entry.version <= self._snapshot.version:
                 complete = False
                 break
             self._append(entry)
@@ -286,7 +283,6 @@ class LiveFeed:
                 if self._last is not None:
                     self._pending.clear()
                     return True
-                self.text.load(await self._hub.texts.read_text(self.feed))
                 self.known = True
                 pending, self._pending = self._pending, []
                 complete = [self._apply(hint) for hint in pending]
@@ -327,9 +323,12 @@ class LiveFeed:
             if reason is not None:
                 self._restart(reason)
                 continue
-            self._take(view)
-            if self.ring is None or self.ring.position >= view.marks.position:
+            if not view.entries or view.entries[-1].position >= view.marks.position:
+                text = await self._hub.texts.read_text(self.feed)
+                self._take(view)  # not before: a viewer that looks now must find the state and the text of the end
+                self.text.load(text)
                 return
+            self._take(view)
             self._changed()
 
     def _take(self, view: View) -> None:
