@@ -72,11 +72,18 @@ def until(page: Page, told: Callable[[], object]) -> None:
 
 
 def note_badges(page: Page) -> list[str]:
-    """Everything that the badge says from now on."""
+    """Everything that the badge says from now on, where it is live now. A screen that has loaded has another one."""
+    is_live(page)
     seen: list[str] = []
     page.expose_function("noteBadge", lambda word: seen.append(word))
-    page.evaluate("""new MutationObserver(() => noteBadge(document.querySelector('.badge').textContent))
-        .observe(document.querySelector('.badge'), {childList: true, characterData: true, subtree: true})""")
+    page.evaluate("""() => {
+        const says = () => document.querySelector('.badge')?.textContent
+        let last = says()
+        new MutationObserver(() => {
+            const word = says()
+            if (word !== undefined && word !== last) noteBadge(last = word)
+        }).observe(document.body, {childList: true, characterData: true, subtree: true})
+    }""")
     return seen
 
 
