@@ -63,8 +63,8 @@ def is_live(page: Page) -> None:
 
 
 def until(page: Page, told: Callable[[], object]) -> None:
-    """Let the page go on until this is so."""
-    for _ in range(300):
+    """Let the page go on until this is so: for a minute, as a page that was away waits long before it asks again."""
+    for _ in range(1200):
         if told():
             return
         page.wait_for_timeout(50)

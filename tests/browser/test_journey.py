@@ -59,6 +59,7 @@ def see(open_page: Opener, url: str, run_id: str, **options: object) -> Page:
 def is_whole(page: Page, server: Server, run_id: str) -> None:
     """The screen shows what the record and the archive hold, each event once and in its order."""
     every = [event["id"] for event in server.call(f"runs/{run_id}/events?limit=200")["events"]]
+    screen.until(page, lambda: every[-1] in screen.ids_of(page))  # the record tells a status before the stream may
     shown = screen.folded(page)
     ids = [one for row in shown for one in row]
     assert len(ids) == len(set(ids)) >= min(len(every), 50)
