@@ -102,7 +102,7 @@ class Proxy:
             line.reset()
 
     def close_lines(self) -> None:
-        """End every connection in good order, on both sides."""
+        """End every connection in good order, on both sides; one on its way to the server is reset."""
         self._tell("close")
         self._ended += 1
         for line in list(self._lines.values()):
